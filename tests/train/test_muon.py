@@ -130,10 +130,15 @@ class Tied(nn.Module):
         self.head.weight = self.tokens.weight
 
 
+def named(net: nn.Module) -> list[tuple[str, int]]:
+    """Its hidden matrices by name, and how many each weight holds."""
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+    return [(names[id(weight)], parts) for weight, parts in hidden(net)]
+
+
 def test_hidden_matrices_are_muons() -> None:
     net = Tied()
-    names = {id(parameter): name for name, parameter in net.named_parameters()}
-    assert [(names[id(weight)], parts) for weight, parts in hidden(net)] == [
+    assert named(net) == [
         ("inside.self_attn.in_proj_weight", 3),
         ("inside.self_attn.out_proj.weight", 1),
         ("inside.linear1.weight", 1),
@@ -148,8 +153,7 @@ def test_a_recurrent_layer_that_is_first_has_hidden_matrices_but_for_its_input()
     net = nn.ModuleList(
         [nn.LSTM(5, 8, 2, proj_size=4), nn.Conv1d(8, 8, 3, groups=8), nn.Linear(4, 2)]
     )
-    names = {id(parameter): name for name, parameter in net.named_parameters()}
-    assert [(names[id(weight)], parts) for weight, parts in hidden(net)] == [
+    assert named(net) == [
         ("0.weight_hh_l0", 4),
         ("0.weight_hr_l0", 1),
         ("0.weight_ih_l1", 4),

@@ -26,7 +26,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
-from outpace.seams.run_queue import waited_ns
+from outpace.seams.proc import bytes_read, waited_ns
 from outpace.seams.setup import Setup
 
 LOADERS = 16
@@ -131,7 +131,7 @@ class FetchSeam:
             read = queued = cpu = whole = 0.0
             if close:
                 read, queued, whole, cpu = (
-                    _bytes_read(),
+                    bytes_read(),
                     waited_ns(),
                     process_time_ns(),
                     thread_time_ns(),
@@ -153,7 +153,7 @@ class FetchSeam:
                     if info is not None or get_ident() == phases.owner:  # else it is the training's
                         row[7] += max(0.0, every - own)
                     row[8] += waited_ns() - queued
-                    row[9] += _bytes_read() - read
+                    row[9] += bytes_read() - read
                     seam.next_look[at] = row[1] + LOOK_NS
 
         return fetch
@@ -182,12 +182,3 @@ class FetchSeam:
 def counted_as(loader: int) -> int:
     """The number that a DataLoader's fetches are counted under."""
     return min(loader, LOADERS - 1)
-
-
-def _bytes_read() -> float:
-    """Bytes that this process has read from files, sockets and pipes."""
-    try:
-        with open("/proc/self/io", "rb", buffering=0) as file:
-            return float(file.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from outpace.seams.run_queue import waited_ns
+from outpace.seams.proc import waited_ns
 from outpace.serve.allocating import page_faults_of_thread
 from outpace.serve.crossing import crossing_s
 from outpace.serve.executors import AS_MADE, fetch_threads

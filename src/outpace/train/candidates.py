@@ -116,7 +116,7 @@ def too_few_epochs(facts: Facts) -> str | None:
 
 
 def mostly_matrices(facts: Facts) -> str | None:
-    """Most weights are matrices between linear layers, and batches are large beside them."""
+    """Most weights are matrices of hidden layers, and batches are large beside them."""
     if facts.hidden < MOSTLY or facts.muon > CHEAP:
         return None
     return (

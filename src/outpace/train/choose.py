@@ -248,6 +248,8 @@ class Choosing:
 
     def take_faster(self, few: Trials, candidate: Candidate, why: str) -> None:
         """Take what makes steps faster, on top of what does already."""
+        if not self.can_time(few):
+            return
         found = self.timed_steps(few, candidate, why, faster.WORTH)
         if found is not None:
             self.note(f"{candidate.name} ({why}): {found.told()}")
@@ -256,37 +258,39 @@ class Choosing:
 
     def take_fewer(self, few: Trials, candidate: Candidate, why: str) -> None:
         """Take what is known to need fewer steps, unless these are seen to be too slow for it."""
-        least = faster.WORTH / candidate.fewer
-        tried = len(self.notes)
-        found = self.timed_steps(few, candidate, why, least)
-        if found is None and len(self.notes) > tried:
-            return  # it failed
-        gain = None if found is None else found.gain
+        least, gain = faster.WORTH / candidate.fewer, None
+        if self.can_time(few):
+            found = self.timed_steps(few, candidate, why, least)
+            if found is None:
+                return
+            gain = found.gain
         slow = gain is not None and gain.high < least
         if gain is None:
             came = "taken, with no time to see how long its steps are"
         else:
-            speed = f"{gain.speedup:.2f} times as fast [{gain.low:.2f}, {gain.high:.2f}]"
-            came = f"steps {speed}: {'left out' if slow else 'taken'}"
+            came = f"{faster.in_words(gain)}: {'left out' if slow else 'taken'}"
         self.note(f"{candidate.name} ({why}): {came}")
         if not slow:
             self.take(candidate.name)
 
+    def can_time(self, few: Trials) -> bool:
+        """Whether there is time to compare steps."""
+        if not self.affords(few, 1):
+            return False
+        few.untrained(Variant("pace"))  # what was timed so far warmed up
+        steps = faster.COSTS + self.kept_for_rate(few)
+        return self.purse.holds(steps, steps * few.step_s)
+
     def timed_steps(
         self, few: Trials, candidate: Candidate, why: str, least: float
     ) -> faster.Faster | None:
-        """Steps with it against those without; None where there is no time, or it does not work."""
-        if not self.affords(few, 1):
-            return None
-        few.untrained(Variant("pace"))  # what was timed so far warmed up
-        kept = self.kept_for_rate(few)
-        if not self.purse.holds(faster.COSTS + kept, (faster.COSTS + kept) * few.step_s):
-            return None
+        """Steps with it against those without; None where it does not work, which is noted."""
         names = [each.name for each in CANDIDATES if each.by == "the time of a step"]
         before = tuple(STRATEGIES[name]() for name in self.choice.taken if name in names)
+        base = Variant("as it is", before)
         other = Variant(candidate.name, (*before, STRATEGIES[candidate.name]()))
         try:
-            return faster.compared(few, Variant("as it is", before), other, kept, least)
+            return faster.compared(few, base, other, self.kept_for_rate(few), least)
         except Exception as error:
             self.note(f"{candidate.name} ({why}): {error}")
             return None

@@ -144,10 +144,11 @@ def trained(
         loss_of(model, batches[step % len(batches)]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
-    from outpace.train.strategies.schedule_free import ScheduleFreeAdamW  # its package imports this
-
-    if isinstance(optimizer, ScheduleFreeAdamW):
-        optimizer.put_mean()  # which is validated and kept
+    put_mean = getattr(
+        optimizer, "put_mean", None
+    )  # of schedule_free's, whose package imports this
+    if put_mean is not None:
+        put_mean()  # what is validated and kept
 
 
 @torch.no_grad()

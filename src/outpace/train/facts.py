@@ -36,9 +36,9 @@ class Facts(NamedTuple):
     many times as long as a step it takes to make a batch; ``timed``: the end is a time; ``falls``: the
     rate is zero there. ``alone``: each sample has one target; ``told``: the loss can tell that of each;
     ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
-    ``epochs``: of the training. ``hidden``: share of the weights in matrices of linear layers between the
-    first and the last; ``muon``: of a step's time that Muon would take for them. ``halves``: weights are
-    in float32, and the device has bfloat16 too; ``turned``: there are images, and convolutions whose
+    ``epochs``: of the training. ``hidden``: share of the weights in the matrices that Muon is for, between
+    the first and the last layer; ``muon``: of a step's time that Muon would take for them. ``halves``:
+    weights are in float32, and the device has bfloat16 too; ``turned``: there are images, and convolutions whose
     weights do not lie with their channels innermost; ``trained``: weights were trained before.
     """
 

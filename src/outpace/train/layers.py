@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from outpace.train.objective import Objective
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
+KINDS = (nn.Linear, *CONVOLUTIONS)
 Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | None]
 """name, layer, what it was given, what it gave -> what is taken for that instead, unless it is None"""
 
@@ -156,7 +157,7 @@ def look_at(
     look: Look,
     kinds: tuple[type[nn.Module], ...] = KINDS,
 ) -> None:
-    """Call ``look`` for each linear or convolutional layer as the loss of a batch comes to it."""
+    """Call ``look`` for each layer of these ``kinds`` as the loss of a batch comes to it."""
 
     def hook(name: str) -> Callable[..., torch.Tensor | None]:
         return lambda layer, given, output: look(name, layer, given, output)

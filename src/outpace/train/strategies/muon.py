@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from outpace.errors import UsageError
+from outpace.train.layers import CONVOLUTIONS
 from outpace.train.native import has_bf16
 from outpace.train.optimizers import RATE, fusible, groups, matrices
 from outpace.train.rate import EMBEDDINGS
@@ -26,14 +27,6 @@ STEPS = 5
 A, B, C = 3.4445, -4.7750, 2.0315
 """of Newton and Schulz's, and their coefficients, by which all singular values end at 0.7 to 1.2 (Jordan)"""
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
-CONVOLUTIONS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
 SIZE = 0.2
 """of AdamW's updates, root mean square (Liu et al. 2025, equation 4)"""
 TINY = 1e-7

@@ -38,8 +38,9 @@ class Facts(NamedTuple):
     ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
     ``epochs``: of the training. ``hidden``: share of the weights in the matrices that Muon is for, between
     the first and the last layer; ``muon``: of a step's time that Muon would take for them. ``halves``:
-    weights are in float32, and the device has bfloat16 too; ``turned``: there are images, and convolutions whose
-    weights do not lie with their channels innermost; ``trained``: weights were trained before.
+    weights are in float32, and the device has bfloat16 too; ``turned``: there are images, and
+    convolutions whose weights do not lie with their channels innermost; ``trained``: weights were trained
+    before.
     """
 
     classes: tuple[float, ...] = ()

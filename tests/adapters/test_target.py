@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from outpace.adapters.launch import command_of
 from outpace.adapters.target import parse_target
 from outpace.errors import OutpaceError, TargetError, UsageError
 from outpace.records.target import Target
@@ -56,6 +57,12 @@ def parsed(project: Path, *words: str) -> tuple[str, str, tuple[str, ...]]:
 )
 def test_words(project: Path, words: list[str], expected: tuple[str, str, tuple[str, ...]]) -> None:
     assert parsed(project, *words) == expected
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "pkg.fit"]])
+def test_output_that_was_to_be_unbuffered_is(project: Path, words: list[str]) -> None:
+    assert command_of(parse_target(["python", "-u", *words], str(project)))[1] == "-u"
+    assert "-u" not in command_of(parse_target(["python", *words, "-u"], str(project)))[:2]
 
 
 def test_a_folder_of_the_name_of_an_installed_module_is_not_taken_for_it(project: Path) -> None:

@@ -466,6 +466,19 @@ def test_the_diff_is_on_stdout(called: Called, say: Say) -> None:
     assert out == images_tuned().diff
 
 
+def test_where_there_is_no_diff_it_is_told(called: Called, say: Say, tmp_path: Path) -> None:
+    called.session = msgspec.structs.replace(images_tuned(), diff="")
+    _, out, told = say("tune", "--diff", "train.py")
+    assert out == ""
+    assert "no patch" in told
+    called.clear()
+    (tmp_path / "fit.py").write_text("")
+    code, _, told = say("tune", "--diff", "-m", "fit")
+    assert code == 2
+    assert "fit is a module" in told
+    assert "output" not in called, "before anything is measured"
+
+
 def test_the_diff_has_the_scripts_letters_where_stdout_has_not(
     called: Called, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:

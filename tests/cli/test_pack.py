@@ -161,6 +161,12 @@ def test_what_makes_no_sense(words: list[str], message: str) -> None:
         said(*words)
 
 
+def test_a_projects_quality_is_for_what_is_packed_in_another_size(here: Path) -> None:
+    (here / "pyproject.toml").write_text("[tool.outpace.pack]\nquality = 80\n")
+    assert outpace("pack", "data", "packed", cwd=here).returncode == 0
+    assert outpace("pack", "--verify", "packed", cwd=here).returncode == 0
+
+
 def test_a_csv(here: Path) -> None:
     pytest.importorskip("pyarrow")
     Path("t.csv").write_text("a,b\n" + "1,2.5\n" * 100)

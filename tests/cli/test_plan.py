@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -456,6 +457,10 @@ def test_a_session_is_asked_again_without_measuring(
         asked(str(tmp_path), "--deadline", "8h")
     with pytest.raises(UsageError, match="--time needs a script"):
         asked("--time", "30s", str(tmp_path))
+    short = msgspec.structs.replace(images_diagnosed(), outcome="interrupted")
+    write_json(tmp_path / "session.json", short)
+    with pytest.raises(SessionError, match="was cut short before all was measured"):
+        asked("--deadline", "8h", str(tmp_path))
     write_json(tmp_path / "session.json", reached())
     with pytest.raises(SessionError, match="whose steps were not measured"):
         asked("--deadline", "8h", str(tmp_path))

@@ -10,6 +10,7 @@ import pytest
 from outpace.cli.report import command
 from outpace.errors import SessionError
 from outpace.records.files import write_json
+from tests.conftest import outpace
 from tests.report.report_sessions import images_diagnosed
 from tests.report.report_trainings import reached
 
@@ -51,6 +52,15 @@ def test_as_a_file(folder: Path, suffix: str) -> None:
     assert "reached" in path.read_text() or suffix == "json"
     if suffix == "json":
         assert path.read_text() == (folder / "trained" / "session.json").read_text()
+
+
+def test_stdout_is_one_document_where_the_file_cannot_be_written(folder: Path) -> None:
+    (folder / "mine.html").write_text("mine")
+    for name, path in (("trained", "report.txt"), ("diagnosed", "mine.html")):
+        done = outpace("report", "--json", name, "-o", path, cwd=folder)
+        assert done.returncode == 2
+        assert json.loads(done.stdout)["outcome"] == "error"
+    assert (folder / "mine.html").read_text() == "mine"
 
 
 def test_what_is_no_session(folder: Path) -> None:

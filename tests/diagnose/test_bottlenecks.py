@@ -769,6 +769,75 @@ def test_a_data_set_that_keeps_its_samples_is_full_after_an_epoch(
     assert sum(f.cause == "leak" for f in findings(facts)) == told
 
 
+@pytest.mark.parametrize(
+    ("data", "count", "limit", "told"),
+    [
+        (True, 40, 7 * 10**9, 0),
+        (False, 40, 7 * 10**9, 1),
+        (True, 300, 7 * 10**9, 1),
+        (True, 40, 11 * 10**8, 1),
+    ],
+    ids=["within an epoch", "graphs", "beyond it", "too much for one"],
+)
+def test_outputs_of_an_epoch_may_be_let_go_at_its_end(
+    data: bool, count: int, limit: int, told: int
+) -> None:
+    """What is kept without graphs, as to judge an epoch by all of them."""
+    memory = replace(
+        IMAGES.memory,
+        growth_bytes_step=2e6,
+        growth_low=1e6,
+        rss_bytes=10**9,
+        limit_bytes=limit,
+        retained_name="outs",
+        retained_where="train.py:12",
+        retained_data=data,
+    )
+    facts = replace(
+        IMAGES,
+        memory=memory,
+        run=replace(IMAGES.run, total_steps=100_000),
+        steps=replace(IMAGES.steps, count=count),
+        input=replace(IMAGES.input, batches=188),
+    )
+    assert sum(f.cause == "leak" for f in findings(facts)) == told
+
+
+@pytest.mark.parametrize(
+    ("room", "told"), [(None, 1), (3e9, 0), (8e9, 1)], ids=["a leak", "it fits", "too large"]
+)
+def test_memory_that_was_taken_before_is_filled_and_grows_no_more(
+    room: float | None, told: int
+) -> None:
+    """As a replay buffer that was made of zeros."""
+    memory = replace(
+        IMAGES.memory,
+        growth_bytes_step=2e6,
+        growth_low=1e6,
+        growth_seen_by="rss",
+        growth_room=room,
+        rss_bytes=10**9,
+        limit_bytes=7 * 10**9,
+    )
+    run = replace(IMAGES.run, total_steps=100_000)
+    facts = replace(IMAGES, memory=memory, run=run)
+    assert sum(f.cause == "leak" for f in findings(facts)) == told
+
+
+def test_how_long_the_machines_memory_will_last_beside_a_gpu() -> None:
+    """What grows is not on the GPU: 10 of the machine's 13 GB are left."""
+    memory = replace(
+        IMAGES.memory, growth_bytes_step=2e6, growth_low=1e6, growth_seen_by="heap",
+        rss_bytes=3 * 10**9, limit_bytes=80 * 10**9, peak_bytes=55 * 10**9, beside_bytes=5 * 10**9,
+    )  # fmt: skip
+    run, steps = replace(IMAGES.run, total_steps=None), replace(IMAGES.steps, count=1000)
+    compute = replace(IMAGES.compute, device="cuda")
+    machine = replace(IMAGES.machine, memory_bytes=13 * 10**9)
+    facts = replace(IMAGES, memory=memory, run=run, steps=steps, compute=compute, machine=machine)
+    (reason,) = (f.reason for f in findings(facts) if f.cause == "leak")
+    assert reason.endswith("it lasts for 5,000 more steps")
+
+
 def test_how_long_a_gpus_memory_will_last() -> None:
     """20 of its 80 GB are left; how large the process is in the machine's own says nothing of that."""
     memory = replace(

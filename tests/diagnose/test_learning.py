@@ -58,7 +58,10 @@ def test_a_healthy_training_is_left_in_peace() -> None:
 
 @pytest.mark.parametrize(
     ("samples", "epochs", "told"),
-    [(250, None, False), (250, 8, False), (250, 1, True), (100, 8, True)],
+    [
+        *((250, None, False), (250, 8, False), (250, 1, True), (100, 8, True)),
+        *((1400, 1, True), (1600, 1, False)),
+    ],
 )
 def test_a_loss_that_stays_within_an_epoch_may_fall_in_the_next(
     samples: int, epochs: int | None, told: bool
@@ -69,6 +72,31 @@ def test_a_loss_that_stays_within_an_epoch_may_fall_in_the_next(
     assert rules(replace(stays, input=data)) == ["plateau"] * told
     whole = replace(stays, input=data, run=replace(stays.run, finished=True))
     assert rules(whole) == ["plateau"], "there is no next"
+
+
+@pytest.mark.parametrize("losses", ["SPIKES", "EXPLODES"])
+def test_losses_of_single_samples_that_are_mostly_noise_tell_of_no_rate(losses: str) -> None:
+    """Where batches are larger a rate that is too high makes the gradients noise."""
+    noise = {"noise_scale": 9.0, "batch": 1, "update_ratio": 0.4}
+    assert "learning_rate_too_high" not in rules(evidence(globals()[losses], **noise))
+    assert "learning_rate_too_high" in rules(evidence(GROWS, **noise)), "it rises throughout"
+    noise.update(noise_scale=1000.0, batch=64)
+    assert "learning_rate_too_high" in rules(evidence(globals()[losses], **noise))
+
+
+@pytest.mark.parametrize(
+    ("samples", "total", "told"),
+    [(None, 1600, False), (None, 1400, True), (None, None, True), (100, 1600, True)],
+)
+def test_a_loss_that_stays_early_in_a_run_without_epochs_may_fall_later(
+    samples: int | None, total: int | None, told: bool
+) -> None:
+    """300 steps were seen, as of a stream, or of batches that a function gives."""
+    stays = evidence(STAYS)
+    data, run = replace(stays.input, samples=samples), replace(stays.run, total_steps=total)
+    assert rules(replace(stays, input=data, run=run)) == ["plateau"] * told
+    run = replace(run, finished=True)
+    assert rules(replace(stays, input=data, run=run)) == ["plateau"]
 
 
 def test_noise_that_may_hide_a_fall_is_no_reason_to_say_that_there_is_none() -> None:
@@ -122,12 +150,14 @@ def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised:
         ("learning_rate_too_low", CRAWLS, {"update_ratio": 2e-5}),
         ("learning_rate_gone", STAYS, {"rate_gone": (1e-3, 1e-9, 500)}),
         ("learning_rate_too_high", GROWS, {"first_update_ratio": 0.4}),
+        ("learning_rate_too_high", SPIKES, {"update_ratio": 0.4, "noise_scale": 7.0, "batch": 1}),
         ("softmax_twice", FALLS, {"softmax_twice": "train.py:7"}),
         ("sigmoid_twice", FALLS, {"sigmoid_twice": ""}),
         ("crossed_targets", FALLS, {"crossed": "train.py:7"}),
         ("training_in_evaluation_mode", FALLS, {"left_in_evaluation": 90}),
         ("learns_nothing", FLAT, {}),
         ("learns_nothing", RARE, {"classes": 2, "labels": (691, 77)}),
+        ("learns_nothing", FLAT, {"labels": (691, 77, 40, 20), "weighted": True}),
         ("plateau", STAYS, {}),
         ("plateau", STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.3, 1.29, 1.28, 1.3)}),
         ("overfitting", FALLS, {"validated": RISES}),
@@ -216,6 +246,7 @@ def test_a_rate_that_is_gone_for_much_of_the_run_is_told(
         (FALLS, {"labels": (768,), "purity": 1.0, "shuffles": False, "streams": True}),
         (FALLS, {"labels": (400, 368), "purity": 1.0, "shuffles": True}),
         (FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2, "shuffles": None}),
+        (FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2, "weighted": True}),
         (FALLS, {"weakest_gradient": 1e-9, "strongest_gradient": 1e-8}),
         (FALLS, {"labels": (30, 1), "purity": 0.97, "classes": 2}),
         (FALLS, {"labels": (768,), "purity": 1.0, "classes": 2}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -58,6 +60,22 @@ def test_recurrent_layers_count(layers: int, bidirectional: bool) -> None:
         lstm(torch.randn(5, 3, 8))[0].sum().backward()
     assert counter.count.flops_forward == 2 * 5 * 3 * weights
     assert counter.count.flops == 3 * counter.count.flops_forward
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.parametrize("stored", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+def test_of_sparse_operands_what_they_hold_counts(stored: Callable[..., torch.Tensor]) -> None:
+    neighbours = stored(torch.eye(100))
+    with StepCounter() as counter:
+        torch.mm(neighbours, torch.randn(100, 8))
+    assert counter.failure is None
+    assert counter.count.flops == 2 * 100 * 8
+
+
+def test_a_product_of_complex_numbers_is_four_of_real_ones() -> None:
+    with StepCounter() as counter:
+        torch.randn(4, 8, dtype=torch.cfloat) @ torch.randn(8, 2, dtype=torch.cfloat)
+    assert counter.count.flops == 4 * (2 * 4 * 8 * 2)
 
 
 def test_undivided_forms_in_inference_mode_count() -> None:

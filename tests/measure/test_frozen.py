@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.called_again import STEPS
-from outpace.measure.frozen import Frozen, frozen
+from outpace.measure.frozen import Call, Frozen, _numbers, frozen
 from outpace.seams.host import Host
 
 
@@ -154,6 +155,17 @@ def test_a_network_that_is_copied_to_later_is_none(host: Host) -> None:
     with torch.no_grad():
         met[0][0].weight += 0.1  # type: ignore[index]
     assert found.facts() == {}
+
+
+@pytest.mark.filterwarnings("error")
+def test_complex_numbers_change_by_their_second_part_too() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(4, 4, dtype=torch.cfloat))
+    call = Call(weakref.ref(model), None, 0.0, _numbers(model), None)
+    assert not call.has_changed()
+    with torch.no_grad():
+        model.weight += 0.5j
+    assert call.has_changed()
 
 
 def test_a_teacher_that_never_changes_is_found(host: Host) -> None:

@@ -147,6 +147,34 @@ def test_a_sound_training_does_not_grow() -> None:
     assert not found.grows
 
 
+@pytest.mark.parametrize(
+    ("heap", "room"), [(3000, 3000 - 1098), (1200, None), (0, None)], ids=["zeros", "full", "apart"]
+)
+def test_an_array_that_is_filled_has_as_much_room_as_was_taken_for_it(
+    heap: int, room: int | None
+) -> None:
+    """Resident memory grows as its pages are written to, and the heap has had all of it from the first."""
+    watched = Growth()
+    for witness, held in (("heap", [heap] * 100), ("rss", [900 + 2 * step for step in steps])):
+        series = watched.series[witness]  # type: ignore[index]
+        series.steps, series.bytes = steps, [float(MB * each) for each in held]
+    found = watched.trend()
+    assert found is not None
+    assert found.grows
+    assert found.witness == "rss"
+    assert found.room == (None if room is None else room * MB)
+
+
+def test_what_the_heap_knows_of_has_no_room() -> None:
+    watched = Growth()
+    for witness in ("heap", "rss"):
+        series = watched.series[witness]  # type: ignore[index]
+        series.steps, series.bytes = steps, [float(MB * (900 + step)) for step in steps]
+    found = watched.trend()
+    assert found is not None
+    assert (found.witness, found.room) == ("heap", None)
+
+
 @pytest.mark.parametrize("step_us", [50, 20_000])
 @pytest.mark.parametrize("reading_us", [1, 40, 2_000])
 def test_a_witness_takes_no_more_than_its_share(

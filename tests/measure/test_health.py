@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from outpace.measure import strays
-from outpace.measure.health import HealthWatch
+from outpace.measure.health import HealthWatch, _part
 from outpace.measure.strays import Strays
 from outpace.records.health import Health
 from outpace.seams.host import Host
@@ -680,6 +680,59 @@ def test_labels_that_are_ignored_are_none(host: Host) -> None:
     few = torch.where(torch.tensor([i < 16 for i in range(64)]), EVEN, -100)
     health = looked_at(host, nn.Linear(8, 4), of_heads((few, 4)))
     assert (health.labels, health.purity) == ((24, 24, 24, 24), 0.25)
+
+
+def test_characters_one_after_another_are_no_classes(host: Host) -> None:
+    """Of a loss at each time step; two that learn from the same labels are of one sample each."""
+    assert looked_at(host, nn.Linear(8, 8), of_heads((EVEN, 4), (EVEN % 3, 4))).labels == ()
+    assert looked_at(host, nn.Linear(8, 8), of_heads((EVEN, 4), (EVEN.flip(0), 4))).labels
+
+
+def test_labels_of_batches_that_are_accumulated_count(host: Host) -> None:
+    def accumulates(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        for right in (EVEN, EVEN % 3):
+            loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), right)
+            loss.backward()
+        return loss
+
+    assert sum(looked_at(host, net(), accumulates).labels) == 6 * 2 * 64
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_whether_a_loss_weights_its_classes(host: Host, *, weighted: bool) -> None:
+    weights = torch.tensor([1.0, 2.0, 2.0, 1.0]) if weighted else None
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), EVEN, weights)
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), step).weighted is weighted
+
+
+class Spectral(nn.Module):
+    """Its weights are complex numbers, and its output real ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 4, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = (x.to(torch.cfloat) @ self.weight).abs()
+        return out
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_that_are_complex_numbers(host: Host) -> None:
+    """Both parts of them are looked at."""
+    health = looked_at(host, Spectral())
+    assert health.update_ratio is not None
+    assert health.noise_scale is not None
+    number = torch.tensor([[3.0 + 4.0j]])
+    assert float(_part(number).norm()) == pytest.approx(5.0)
+    assert float(_part(number.conj()).norm()) == pytest.approx(5.0)
 
 
 FIRSTS = torch.zeros(64, dtype=torch.long)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from outpace.measure import machine
 from outpace.records.machine import Accelerator
@@ -90,13 +91,26 @@ def test_what_others_of_a_group_take_is_not_free(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("told", "ranks"), [(None, 1), ("4", 4), ("0", 1), ("many", 1)])
+@pytest.mark.parametrize("name", machine.LOCAL_RANKS)
 def test_ranks_of_one_machine(
-    monkeypatch: pytest.MonkeyPatch, told: str | None, ranks: int
+    monkeypatch: pytest.MonkeyPatch, name: str, told: str | None, ranks: int
 ) -> None:
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    for each in machine.LOCAL_RANKS:
+        monkeypatch.delenv(each, raising=False)
     if told is not None:
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", told)
+        monkeypatch.setenv(name, told)
     assert machine.local_ranks() == ranks
+
+
+def test_ranks_that_nobody_tells_of_are_those_that_have_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As torch.multiprocessing.spawn starts them: each took a quarter of the memory."""
+    for each in machine.LOCAL_RANKS:
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 8)
+    assert machine.local_ranks() == 8
 
 
 @pytest.mark.usefixtures("many_cores")

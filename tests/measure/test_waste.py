@@ -173,6 +173,40 @@ def test_vectors_that_are_packed_are_not_computed_with() -> None:
     assert learnt.padding == 0.0, "of an activation zeros say nothing"
 
 
+def test_tokens_that_are_packed_are_not_computed_with() -> None:
+    torch.manual_seed(0)
+    table, tokens = torch.zeros(1000, 8), sequences(64, 32)
+    waste = Waste()
+    waste.see("embedding", (table, tokens), 0.0)
+    assert waste.trimmed == pytest.approx(0.5)
+    for _ in range(2):
+        waste.see("_pack_padded_sequence", (table[tokens],), 0.0)
+        assert (waste.padding, waste.trimmed) == (0.0, 0.0)
+        waste.see("embedding", (table, tokens), 0.0)
+        assert (waste.padding, waste.trimmed) == (0.0, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+def test_a_sparse_operand_is_no_waste() -> None:
+    """As of a graph's neighbours; torch does not count the zeros of one."""
+    neighbours = torch.eye(100)
+    waste = Waste()
+    for stored in (neighbours.to_sparse(), neighbours.to_sparse_csr()):
+        waste.see("mm", (stored, torch.randn(100, 8)), 1000.0)
+    assert waste.flops == 0.0
+
+
+def test_an_index_that_is_met_elsewhere_too_is_no_padding() -> None:
+    """A column of a table that nearly always has one value; blank pixels as tokens."""
+    torch.manual_seed(0)
+    fields = torch.randint(0, 10, (256, 8)) + 10 * torch.arange(8)
+    fields[: 9 * 256 // 10, -1] = 70
+    assert padded(fields) == (0.0, 0.0)
+    pixels = torch.zeros(32, 28, 28, dtype=torch.long)
+    pixels[:, 4:24, 6:22] = torch.randint(1, 256, (32, 20, 16))
+    assert padded(pixels.flatten(1)) == (0.0, 0.0)
+
+
 def test_zeros_that_are_data_are_no_padding() -> None:
     """Rows of digits, blank at their top too; a piano's keys; nights within and at the end of days."""
     torch.manual_seed(0)

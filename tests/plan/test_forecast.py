@@ -324,8 +324,31 @@ def test_what_the_estimate_is_the_sum_of() -> None:
     assert plan.forecast.steps == 4700
     assert plan.forecast.steps_per_s == pytest.approx(4700 / 382)
     assert plan.forecast.terms == {"startup": 4.0, "steps": 382.0, "validation": 20.0}
-    lines = list(script_lines(asked, plan, "train.py"))
+    lines = list(
+        script_lines(asked, replace(plan, forecast=replace(plan.forecast, notes=())), "train.py")
+    )
     assert lines[1] == "4,700 steps at 12.3 a second: 6m22s; start-up 4s; validation 20s"
+
+
+def test_another_training_before_it_is_told_and_counted() -> None:
+    """A student's, whose teacher trained for ten minutes: ten minutes late, and not a word of it."""
+    session = images_diagnosed()
+    note = "nothing is told of the 10m before step 500, of another training"
+    alone, _ = answer(Question(), session)
+    run = replace(session.evidence.run, from_step=500, before_s=600.0)
+    later = replace(session, evidence=replace(session.evidence, run=run), notes=(note,))
+    plan, _ = answer(Question(), later)
+    assert alone.forecast
+    assert plan.forecast
+    gained = plan.forecast.finish_s.estimate - alone.forecast.finish_s.estimate
+    assert gained == pytest.approx(600.0)
+    assert plan.forecast.finish_s.low - alone.forecast.finish_s.low == pytest.approx(600.0)
+    lines = list(script_lines(Question(), plan, "train.py"))
+    assert note in lines
+    assert any("; all that came before it 10m" in line for line in lines)
+    faster = {option.change: option.hours.estimate for option in alone.options or ()}
+    for option in plan.options or ():
+        assert 3600 * (option.hours.estimate - faster[option.change]) == pytest.approx(600.0)
 
 
 def test_start_up_is_paid_once_however_much_training_fits() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from outpace.plan.pace import Pace
 
 
-def paced(times: list[float]) -> Pace:
-    pace = Pace()
+def paced(times: list[float], pace: Pace | None = None) -> Pace:
+    pace = pace or Pace()
     for seconds in times:
         pace.note(seconds)
     return pace
@@ -81,6 +81,20 @@ def test_stalls_of_single_steps_count_once() -> None:
 def test_an_early_stall_is_not_sure_to_come_again() -> None:
     pace = paced([0.1] * 45 + [3.1] + [0.1] * 10)
     assert pace.left(9_900).low < 1_010.0
+
+
+def test_an_early_pause_is_not_sure_to_come_again() -> None:
+    """A look at a few batches at the tenth step, at once a reason to lower the rate."""
+    once = paced([0.1] * 10)
+    once.note(10.1, clean=False)
+    once = paced([0.1] * 10, once)
+    assert once.left(980).low < 100.0
+    assert once.left(980).estimate > 500.0
+    between_epochs = paced([0.1] * 10)
+    between_epochs.note(10.1, clean=False, begins=True)
+    assert paced([0.1] * 10, between_epochs).left(980).low > 400.0
+    once.note(10.1, clean=False)
+    assert paced([0.1] * 10, once).left(980).low > 400.0
 
 
 def test_validation_is_counted_by_the_epoch() -> None:

@@ -43,12 +43,26 @@ def test_schedules_end_at_zero(schedule: Schedule) -> None:
 
 @given(st.floats(0.02, 2.0), st.sampled_from(SCHEDULES))
 def test_it_lands_just_before_the_time_is_up(step_s: float, schedule: Schedule) -> None:
-    clock, optimizer = Clock(), sgd()
+    clock, optimizer, last = Clock(), sgd(), 0.4
     for _ in until(100.0, [1, 2, 3], optimizer=optimizer, schedule=schedule, clock=clock):
         clock.now += step_s
+        last = optimizer.param_groups[0]["lr"]
     used = clock.now - 100.0
     assert 100.0 - 1.01 * step_s <= used <= 100.0 + 1e-6
-    assert optimizer.param_groups[0]["lr"] < 0.4 * 3.1 * step_s / 100 + 1e-9
+    assert last < 0.4 * 3.1 * step_s / 100 + 1e-9
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_script_has_its_own_rates_again_after_the_loop(leaves: bool) -> None:
+    """A second phase, or the next day's training, began at a rate of 0."""
+    clock, optimizer = Clock(), sgd(0.4)
+    for _ in until(100.0, [1], optimizer=optimizer, clock=clock):
+        clock.now += 1.0
+        if leaves and clock.now > 150.0:
+            break
+    assert optimizer.param_groups[0]["lr"] == 0.4
+    for _ in until(10.0, [1], optimizer=optimizer, clock=clock):
+        clock.now += 1.0
 
 
 def test_a_machine_that_slows_down_trains_for_fewer_steps() -> None:
@@ -130,11 +144,13 @@ def test_the_time_goes_on_while_the_machine_sleeps() -> None:
 def test_a_rate_in_a_tensor_stays_there() -> None:
     clock = Clock()
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], torch.tensor(0.4))
-    kept = optimizer.param_groups[0]["lr"]
+    kept, last = optimizer.param_groups[0]["lr"], 0.4
     for _ in until(10.0, [1], optimizer=optimizer, clock=clock):
         clock.now += 1.0
+        last = float(kept)
     assert optimizer.param_groups[0]["lr"] is kept
-    assert float(kept) < 0.05
+    assert last < 0.05
+    assert float(kept) == pytest.approx(0.4)
 
 
 def test_every_epoch_is_shuffled_anew() -> None:

@@ -77,6 +77,7 @@ EDITS: list[Callable[[str, str], str]] = [
 ]
 
 
+MUCH = {"limit_mib": 1 << 30}
 OF_OTHERS = {5, 9, 13, *range(15, 20)}
 """those that have nothing to do in mnist_cnn.py"""
 
@@ -218,8 +219,9 @@ def test_autocast_takes_the_loss_along() -> None:
                 out = model(
                     x
                 )
-                # how far off
-                loss = criterion(out, y)
+            out = out.float()
+            # how far off
+            loss = criterion(out, y)
             loss.backward()
         """
     )
@@ -227,15 +229,38 @@ def test_autocast_takes_the_loss_along() -> None:
 
 
 @pytest.mark.parametrize(
-    "after",
+    "given",
+    ["loss = criterion(model(x), y)", "loss = F.mse_loss(model(x).squeeze(1), y)"],
+)
+def test_a_loss_of_what_the_model_gives_is_computed_in_float32(given: str) -> None:
+    source = f"import torch\nmodel = Net()\nfor x, y in loader:\n    {given}\n"
+    changed = edits.under_autocast(source, "train.py:4", "cpu", "bfloat16")
+    assert changed == (
+        "import torch\nmodel = Net()\nfor x, y in loader:\n"
+        '    with torch.autocast(device_type="cpu", dtype=torch.bfloat16):\n'
+        "        output = model(x)\n"
+        f"    {given.replace('model(x)', 'output.float()')}\n"
+    )
+    at = edits.moved("train.py:4", source, changed)
+    assert "model.compile()" in edits.after_model(changed, at, "{name}.compile()")
+    assert edits.under_autocast(changed, at, "cpu", "bfloat16") == changed
+
+
+@pytest.mark.parametrize(
+    "lines",
     [
-        "B, T, C = out.shape\n    loss = criterion(out.view(B * T, C), y)",
-        "optimizer.zero_grad()\n    loss = criterion(out, y)",
-        "loss = criterion(out, y)\n    found.append(out.softmax(1).detach().numpy())",
+        "out = model(x)\n    loss = out.loss",
+        "out = model(x)\n    loss = criterion(out['logits'], y)",
+        "out = model(x)\n    mean, spread = out",
+        "mean, spread = model(x)",
+        "loss = criterion(model(x)[0], y)",
+        "loss = model(x).loss",
+        "found = [model(each) for each in x]",
+        "loss = criterion(model(x) if warm else rough(x), y)",
     ],
 )
-def test_an_output_in_half_precision_is_not_computed_with(after: str) -> None:
-    source = f"import torch\nmodel = Net()\nfor x, y in loader:\n    out = model(x)\n    {after}\n"
+def test_autocast_is_left_out_where_it_may_be_no_tensor(lines: str) -> None:
+    source = f"import torch\nmodel = Net()\nfor x, y in loader:\n    {lines}\n"
     assert edits.under_autocast(source, "train.py:4", "cpu", "bfloat16") == source
 
 
@@ -243,12 +268,16 @@ def test_an_output_in_half_precision_is_not_computed_with(after: str) -> None:
     "lines",
     [
         "loss = model(x, y)\n    total += loss.item()\n    loss.backward()",
+        "out = model(x)\n    B, T, C = out.shape\n    loss = criterion(out.view(B * T, C), y)",
+        "out = model(x)\n    sim = out @ out.T / 0.07\n    loss = criterion(sim, y)",
         "out = model(x)\n    loss = criterion(out, y)\n    right += (out.argmax(1) == y).sum()",
     ],
 )
-def test_a_loss_is_no_output_in_half_precision(lines: str) -> None:
+def test_what_a_model_gives_is_in_float32_again(lines: str) -> None:
     source = f"import torch\nmodel = Net()\nfor x, y in loader:\n    {lines}\n"
-    assert "autocast" in edits.under_autocast(source, "train.py:4", "cpu", "bfloat16")
+    changed = edits.under_autocast(source, "train.py:4", "cpu", "bfloat16")
+    name = lines.split(maxsplit=1)[0]
+    assert f"    {name} = {name}.float()\n" in changed
 
 
 def test_autocast_leaves_text_over_several_lines_alone() -> None:
@@ -265,6 +294,40 @@ def test_a_line_after_the_model() -> None:
                          "        model = CNN()\n")  # fmt: skip
     where = f"mnist_cnn.py:{line_with(two, 'loss = F.cross')}"
     assert edits.after_model(two, where, "{name}.compile()") == two, "unsure which"
+
+
+def test_a_model_that_is_made_again_for_a_test_gets_no_line() -> None:
+    source = (
+        "import torch\nmodel = Net().to(device)\nmodel = DDP(model)\nfor x, y in loader:\n"
+        "    loss = criterion(model(x), y)\n"
+    )
+    changed = edits.after_model(source, "train.py:5", "{name}.compile()")
+    assert changed.startswith(
+        "import torch\nmodel = Net().to(device)\nmodel = DDP(model)\nmodel.compile()"
+    )
+    again = source + "model = Net().to(device)\nmodel.load_state_dict(torch.load(path))\n"
+    assert edits.after_model(again, "train.py:5", "{name}.compile()") == again
+
+
+@pytest.mark.parametrize("asked", ["sampler", "batch_sampler", "batch_size"])
+def test_slices_are_not_drawn_where_a_script_asks_for_what_they_change(asked: str) -> None:
+    source = (
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "train = DataLoader(data, batch_size=4)\nfor x in train:\n    pass\n"
+    )
+    assert "BatchSampler" in edits.draw_slices(source, "train.py:3")
+    uses = source + f"print(len(train.{asked}))\n"
+    assert edits.draw_slices(uses, "train.py:3") == uses
+
+
+def test_a_copy_to_the_cpu_is_waited_for() -> None:
+    source = (
+        "import torch\nfrom torch.utils.data import DataLoader\ntrain = DataLoader(data)\n"
+        "for x, y in train:\n    x = x.to(device)\n    seen.append(y.to('cpu').numpy())\n"
+    )
+    changed = edits.copy_without_waiting(source, "train.py:3")
+    assert "x.to(device, non_blocking=True)" in changed
+    assert "y.to('cpu').numpy()" in changed
 
 
 def test_imports_find_their_place() -> None:
@@ -489,7 +552,9 @@ def test_places_are_followed_through_edits() -> None:
         changed, edits.moved(f"a.py:{loss}", source, changed), "cpu", "bfloat16"
     )
     at = edits.moved(f"a.py:{loss}", source, changed)
-    assert at == f"a.py:{line_with(changed, 'loss = F.cross')}"
+    assert at == f"a.py:{line_with(changed, 'with torch.autocast')}", (
+        "what it has become begins there"
+    )
     assert edits.moved(None, source, changed) is None
 
 
@@ -647,7 +712,7 @@ def test_images_are_opened_wherever_pillow_was_imported(source: str, tmp_path: P
     from outpace.remedies.cache_decoded import CacheDecoded
 
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    load = results(CacheDecoded().edit(source, ALL["images"], {}))["load"]
+    load = results(CacheDecoded().edit(source, ALL["images"], MUCH))["load"]
     assert load(tmp_path / "a.png").size == (4, 4)  # type: ignore[operator]
 
 
@@ -660,7 +725,7 @@ def test_an_image_that_is_kept_stays_as_it_was_decoded(tmp_path: Path) -> None:
     from outpace.remedies.cache_decoded import CacheDecoded
 
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    load: Any = results(CacheDecoded().edit(PICTURES, ALL["images"], {}))["load"]
+    load: Any = results(CacheDecoded().edit(PICTURES, ALL["images"], MUCH))["load"]
     load(tmp_path / "a.png").paste((255, 0, 0), (0, 0, 4, 4))
     assert load(tmp_path / "a.png").getpixel((0, 0)) == (0, 0, 0)
 
@@ -694,7 +759,7 @@ def test_images_in_memory_are_opened_as_before(name: str, tmp_path: Path) -> Non
     from PIL import Image
 
     kind = next(k for k in all_remedies() if k.name == name)()
-    load: Any = results(kind.edit(PICTURES, ALL["images"], {}))["load"]
+    load: Any = results(kind.edit(PICTURES, ALL["images"], MUCH))["load"]
     held = io.BytesIO()
     for color in ((255, 0, 0), (0, 0, 255)):
         held.seek(0)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.remedies.trainings import hosted
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.seams.batch import (
     batch_size,
@@ -83,6 +85,45 @@ def test_what_is_given_stays(batch: Any) -> None:
 def test_samples_of_an_object_are_counted() -> None:
     assert batch_size(Own(X)) == 4
     assert batch_size(nn.Linear(2, 3)) == 1
+
+
+def boxes(count: int) -> dict[str, torch.Tensor]:
+    return {"boxes": torch.zeros(count, 4), "labels": torch.zeros(count)}
+
+
+PICTURE = torch.zeros(3, 8, 6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (((PICTURE,) * 5, tuple(map(boxes, (1, 2, 1, 4, 2)))), 5),
+        ([[X, X[:2]], [Y[:1], Y[:2]]], 2),
+        (((X, X), Y), 4),
+        (((X, X), (Y, Y)), 4),
+        (((X, X),), 4),
+        ([(PICTURE, boxes(1)), (PICTURE, boxes(2))], 3),
+        (((),), 1),
+    ],
+    ids=["images", "sequences", "pairs", "pairs of pairs", "a pair", "not collated", "empty"],
+)
+def test_samples_that_are_listed_are_counted(batch: Any, samples: int) -> None:
+    """Not the tensors of which each has a part of every sample."""
+    assert batch_size(batch) == samples
+
+
+@pytest.mark.parametrize("samples", [100, 65, 64, 40])
+def test_a_rest_at_an_epochs_end_is_no_batch(samples: int) -> None:
+    """Of an epoch of two batches, or of one."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hosted() as host:
+        loader = DataLoader(TensorDataset(torch.randn(samples, 3)), batch_size=64)
+        for _ in range(3):
+            for (x,) in loader:
+                model(x).square().mean().backward()
+                optimizer.step()
+            assert host.batch_size == min(samples, 64)
 
 
 def test_a_dataclass_that_leads_back_is_gone_through_once() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.seams.feeding import Feeding
 from outpace.seams.loader_record import Record, Runner
+from outpace.seams.resting import wake_all
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 AHEAD, THREADS = Feed(executor="ahead"), Feed(executor="threads", workers=2)
@@ -87,6 +92,34 @@ def test_only_the_feed_in_force_works(feeding: Feeding) -> None:
     feeding.switch(AS_IS, [record])
     assert not any(runner.working for runner in record.runners.values())  # type: ignore[attr-defined]
     assert feeding.batch(record, own, lambda: LOADER) == "own"
+
+
+def test_workers_that_rest_are_let_work_while_another_loaders_epoch_begins(
+    feeding: Feeding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was stopped with a lock of the data set's kept those of a validation waiting for ever."""
+    asleep = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        monkeypatch.setattr("outpace.seams.feeding.worker_pids", lambda _: [asleep.pid])
+        record = Record(trains=True)
+        record.iterator = lambda: LOADER  # type: ignore[assignment,return-value]
+        record.recent.see(1)
+        feeding.switch(replace(AS_IS, free_input=True), [record])
+        assert stopped(asleep.pid)
+        feeding.let_others_work()
+        assert not stopped(asleep.pid)
+        assert feeding.batch(record, own, lambda: LOADER) == 1
+        assert stopped(asleep.pid), "the arm goes on"
+    finally:
+        wake_all()
+        asleep.kill()
+        asleep.wait()
+
+
+def stopped(pid: int) -> bool:
+    """Once it had time to hear of it."""
+    time.sleep(0.1)
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_what_cannot_be_fed(feeding: Feeding) -> None:

@@ -153,6 +153,34 @@ def test_a_validation_in_each_step_stays_one() -> None:
     assert validations(steps) == list(range(1, 16))
 
 
+@pytest.mark.parametrize(
+    ("loaders", "told"),
+    [("gone", []), ("kept", [2]), ("one", [2, 4, 6, 8, 10, 12, 14])],
+)
+def test_a_policy_acts_before_a_loader_gives_what_came_of_it(loaders: str, told: list[int]) -> None:
+    """One that the script holds until the next is known when another was made; beside a loader that stays
+    a model is tried out, as on a text to go on with.
+    """
+
+    def by_rounds(student: nn.Module, _: nn.Module) -> None:
+        optimizer, batches = torch.optim.SGD(student.parameters(), 0.01), None
+        for _ in range(8):
+            for _ in range(3):
+                with torch.no_grad():
+                    student(torch.randn(2, 4))
+            if loaders != "one" or batches is None:
+                batches = DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=8)
+            for (x,) in batches:
+                student(x).square().mean().backward()
+                optimizer.step()
+            if loaders == "gone":
+                batches = None
+
+    steps, _ = trained(by_rounds)
+    assert len(steps) == 16
+    assert validations(steps) == told
+
+
 def test_a_distillation_is_forecast_without_validations(
     script: Callable[[str], Path], tmp_path: Path
 ) -> None:

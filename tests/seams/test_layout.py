@@ -44,6 +44,23 @@ def test_a_fused_optimizer_goes_on_as_it_would(kind: Any, back: bool, set_to_non
     assert weight.is_contiguous(memory_format=torch.channels_last) != back
 
 
+def test_weights_that_others_have_too_stay_where_they_are() -> None:
+    """An actor in a fork acted for good by the weights of its first call."""
+    shared, flat = nn.Conv2d(3, 4, 3).share_memory(), nn.Conv2d(3, 4, 3)
+    whole = torch.zeros(200)
+    flat.weight.data = whole[: flat.weight.numel()].view_as(flat.weight)
+    optimizer = torch.optim.SGD(shared.parameters(), 0.1, momentum=0.9)
+    shared(torch.randn(2, 3, 8, 8)).sum().backward()
+    optimizer.step()
+    for net in (shared, flat):
+        at = net.weight.data_ptr()
+        lay_out(net, [optimizer], channels_last=True)
+        assert net.weight.data_ptr() == at
+        assert net.weight.is_contiguous()
+    assert shared.weight.is_shared()
+    assert optimizer.state[shared.weight]["momentum_buffer"].is_contiguous()
+
+
 def test_other_weights_stay_as_they_lie() -> None:
     net = nn.Sequential(nn.Conv3d(2, 2, 3), nn.Linear(4, 2))
     lay_out(net, [], channels_last=True)

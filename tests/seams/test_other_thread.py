@@ -6,12 +6,14 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.conftest import evidence_of, outpace, plainly, with_entry
 from torch.utils.data import DataLoader, TensorDataset
 
+from outpace.seams.epoch import Epoch
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loss import LossSeam
@@ -62,6 +64,18 @@ def test_the_thread_that_steps_is_the_one_that_trains(host: Host) -> None:
     record = learnt_from[-1]
     assert record is not None
     assert (record.trains, record.epochs, record.given) == (True, 1, 8)
+
+
+def test_a_thread_that_draws_of_a_feed_leaves_the_phases_alone(host: Host) -> None:
+    """While it drew, the model was called as inside of a data set, by chance."""
+    seam = host.seam(LoaderSeam)
+    assert seam is not None
+    loader: DataLoader[Any] = DataLoader([0, 1])  # type: ignore[arg-type]
+    drawn: list[Any] = []
+    epoch = Epoch(seam, seam.record_of(loader), loader, lambda: iter([1, 2]))
+    seam.draw = lambda *_: pytest.fail("its phase was told")  # type: ignore[method-assign]
+    in_thread(lambda: drawn.extend(epoch))
+    assert drawn == [1, 2]
 
 
 def test_a_thread_beside_a_training_is_not(host: Host) -> None:

@@ -246,11 +246,45 @@ def test_libraries(project: Path) -> None:
     assert torch.load("out/model.pt", mmap=True) == {"step": 1}
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), "out/scripted.pt")
     assert torch.jit.load("out/scripted.pt")(torch.tensor(-1.0)) == 0
+    scripted = torch.jit.trace(torch.nn.ReLU(), torch.zeros(1))
+    scripted.save("out/traced.pt")
+    torch.jit.script(torch.nn.ReLU()).save("out/model.pt")
+    assert torch.jit.load("out/model.pt")(torch.tensor(-1.0)) == 0
     with sqlite3.connect("runs.db") as database:
         database.execute("create table runs (id)")
     with sqlite3.connect(project / "runs.db") as database:
         assert database.execute("select name from sqlite_master").fetchall() == [("runs",)]
     assert "runs.db" in os.listdir()
+
+
+def test_a_map_that_nobody_else_sees_is_read_where_it_lies(project: Path, tmp_path: Path) -> None:
+    """It was copied whole, in each of many runs."""
+    torch = pytest.importorskip("torch")
+    size = os.stat("log.txt").st_size
+    own = torch.from_file("log.txt", shared=False, size=size, dtype=torch.uint8)
+    own.zero_()
+    assert written(project) == []
+    assert not any(path.name == "log.txt" for path in (tmp_path / "scratch").rglob("*"))
+    torch.from_file("log.txt", True, size, dtype=torch.uint8).zero_()
+    assert Path("log.txt").read_bytes() == bytes(size)
+    assert written(project) == [str(project / "log.txt")]
+
+
+def test_a_database_that_may_only_be_read_is(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain sqlite3 falls back to that; a copy that may be changed was refused to the script."""
+    kept = project / "kept.db"
+    made = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('create table runs (id)'); "
+    made += "c.execute('insert into runs values (3)'); c.commit()"
+    subprocess.run([sys.executable, "-c", made, str(kept)], check=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(posix, "access", lambda *_: False)
+    with sqlite3.connect(kept) as database:
+        assert database.execute("select id from runs").fetchall() == [(3,)]
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            database.execute("insert into runs values (4)")
+    posix.unlink(kept)  # it was made beside the run
 
 
 def test_safetensors(project: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from outpace.serve import loader as loader_module
 from outpace.serve.coming import crosses
@@ -159,6 +160,17 @@ def test_an_epoch_that_is_left_early_is_not_gone_on_with(make: Any) -> None:
             if number == BATCHES - 2:  # the next epoch is begun
                 break
         assert epoch(loader) == wanted
+
+
+@pytest.mark.parametrize(("kind", "workers"), KINDS)
+def test_what_was_begun_in_inference_mode_is_not_trained_on(
+    make: Any, kind: str, workers: int
+) -> None:
+    """Its tensors cannot be saved for a backward pass."""
+    loader, _ = make(executor=kind, workers=workers)
+    with torch.inference_mode():
+        epoch(loader)
+    assert not any(batch["x"].is_inference() for batch in loader)
 
 
 def test_threads_cross_only_where_nothing_of_the_script_is_called(tmp_path: Path) -> None:

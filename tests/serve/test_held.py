@@ -95,6 +95,67 @@ def test_a_generator_that_is_made_with_the_first_sample_is_seeded_too() -> None:
     assert len({round(x - i, 9) for i, x in found[0][0]}) == SIZE
 
 
+class ByEpoch(Own):
+    """Has another generator in each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.default_rng(0))
+
+    def set_epoch(self, epoch: int) -> None:
+        self.rng = np.random.default_rng(epoch)
+
+
+def test_one_that_takes_the_place_of_another_is_seeded_too() -> None:
+    """Workers that were begun for it drew the same noise, each from its copy."""
+    found = []
+    for executor, workers in (("none", 0), ("processes", 1), ("processes", 2)):
+        source: Any = ByEpoch()
+        rows: list[tuple[int, float]] = []
+        with closing(Loader(source, 6, executor=executor, workers=workers)) as loader:  # type: ignore[arg-type]
+            for epoch in range(3):
+                source.set_epoch(epoch)
+                rows += epochs(iter(loader))
+        found.append(rows)
+    assert found[0] == found[1] == found[2]
+    assert len({round(x - i, 9) for i, x in found[0]}) == 3 * SIZE
+
+
+class Later(Own):
+    """Draws from the process's generator once it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.augments = False
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        np.linalg.inv(np.eye(40))  # long enough for threads to be worth it
+        return index, index + (random.random() if self.augments else 0.0)
+
+
+def test_samples_that_begin_to_draw_are_taken_from_threads() -> None:
+    source: Any = Later()
+    found = []
+    for executor, workers in (("none", 0), ("auto", 2)):
+        source = Later()
+        with closing(Loader(source, 6, executor=executor, workers=workers)) as loader:  # type: ignore[arg-type]
+            epochs(iter(loader))
+            assert loader.maker.streams == ()
+            source.augments = True
+            before = random.getstate()
+            found.append(epochs(iter(loader)))
+            assert random.getstate() == before, "the training's own numbers"
+            assert loader.maker.streams == ("python",)
+            assert loader.choice is not None
+            assert loader.choice.kind != "threads"
+    assert found[0] == found[1]
+    asked = Loader(Later(), 6, executor="threads", workers=2)
+    with closing(asked):
+        epochs(iter(asked))
+        asked.source.augments = True
+        with pytest.raises(UsageError, match="which threads would share"):
+            list(asked)
+
+
 def test_they_go_on_exactly_with_another_batch_size() -> None:
     whole = epochs(iter(Loader(Own(np.random.default_rng(0)), 6, executor="none")))
     begun = Loader(Own(np.random.default_rng(0)), 6, executor="none")

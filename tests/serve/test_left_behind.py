@@ -18,6 +18,7 @@ from outpace.serve.left_behind import left_behind
 from outpace.serve.loader import Loader
 
 LAST: Any = None
+OWN = threading.local()
 
 
 class Rows(Dataset[Any]):
@@ -106,6 +107,45 @@ class OfAModule(Rows):
         return torch.tensor(LAST)
 
 
+SHARD: dict[str, Any] = {}
+BUFFER = np.zeros(3)
+
+
+def rows_of(shard: int) -> Any:
+    if SHARD.get("at") != shard:
+        SHARD["rows"], SHARD["at"] = np.arange(10.0) + 10 * shard, shard
+    return SHARD["rows"]
+
+
+class InADict(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.as_tensor(rows_of(index // 10)[index % 10])
+
+
+class InAnArray(Rows):
+    def __getitem__(self, index: int) -> Any:
+        BUFFER[:] = index
+        return torch.from_numpy(BUFFER.copy())
+
+
+class OfTheClass(Rows):
+    last: Any = 0
+
+    def __getitem__(self, index: int) -> Any:
+        OfTheClass.last = index
+        return torch.tensor(OfTheClass.last)
+
+
+def enclosed() -> Any:
+    seen: list[int] = []
+
+    def transform(sample: Any) -> Any:
+        seen.append(int(sample))
+        return sample + len(seen)
+
+    return transform
+
+
 class Last:
     """A transform that keeps the one before."""
 
@@ -130,6 +170,10 @@ LEFT |= {
     "BySetattr": BySetattr(),
     "OfAModule": OfAModule(),
     "Transformed": Transformed(Last()),
+    "InADict": InADict(),
+    "InAnArray": InAnArray(),
+    "OfTheClass": OfTheClass(),
+    "Enclosed": Transformed(enclosed()),
     "Subset": Subset(Subset(Together(), range(9)), range(5)),
     "Concat": ConcatDataset([Rows(), OneShard()]),
 }
@@ -154,8 +198,13 @@ class Local(Rows):
         row = row + self.frame.iloc[index]["x"]
         found = {"row": torch.from_numpy(row)}
         found["row"].add_(1)
-        seen = list(self.seen)
+        import copy as made_anew
+
+        seen = made_anew.copy(self.seen)
         seen.append(index)
+        nn.init.zeros_(torch.empty(3))
+        np.random.default_rng(index).shuffle(seen)
+        OWN.at = index
         total = 0
         for each in self.files[0]:
             total += each

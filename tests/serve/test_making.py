@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from outpace.errors import DataError, UsageError
 from outpace.serve.loader import Loader
@@ -129,6 +130,58 @@ def test_samples_that_can_be_are_drawn_at_once() -> None:
     found = maker(Request(2, np.array([3, 7, 4])))
     assert [tuple(one) for one in found.skipped] == [(7, "sample 7", "OSError: gone")]
     assert found.batch.tolist() == by_one(Request(2, np.array([3, 4]))).batch.tolist()
+
+
+class Ready(Together):
+    """Gives a batch that is ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = torch.arange(50)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self.x[indices], -self.x[indices]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_is_drawn_at_once_is_collates_to_know(count: int) -> None:
+    """Two tensors were taken for two samples, and of three single samples were drawn."""
+    indices = list(range(count))
+    loader = DataLoader(Ready(), batch_size=count, collate_fn=lambda batch: batch)
+    wanted = next(iter(loader))
+    found = BatchMaker(Ready(), seed=0, collate=lambda batch: batch)(Request(0, np.array(indices)))
+    assert [part.tolist() for part in found.batch] == [part.tolist() for part in wanted]
+    prepared = BatchMaker(Ready(), seed=0, prepare=lambda sample: 10 * sample)
+    assert prepared(Request(0, np.array(indices))).batch.tolist() == [10 * i for i in indices]
+
+
+class Wrapped:
+    """Hands on what it does not have itself to a store of ours."""
+
+    def __init__(self) -> None:
+        self.inner = Whole()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> int:
+        return -index
+
+
+class Whole(Batching):
+    gives_batches = True
+
+    def batch(self, indices: Any) -> Any:
+        return torch.as_tensor(indices)
+
+
+def test_a_wrapper_of_a_store_is_asked_itself() -> None:
+    request = Request(0, np.array([3, 1]))
+    assert BatchMaker(Whole(), seed=0)(request).batch.tolist() == [3, 1]
+    assert BatchMaker(Wrapped(), seed=0)(request).batch.tolist() == [-3, -1]
 
 
 def test_a_shelf_that_another_thread_takes_away_is_missed_by_no_one() -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
+import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, StackDataset, Subset
 
 from outpace.serve import open_files
+from outpace.serve.loader import Loader
 from outpace.serve.open_files import Unopened, holds_open_file, none_drawn, none_opened
 from outpace.serve.probe import gather_time, making_time, probe
 
@@ -142,6 +146,32 @@ def test_what_was_read_with_the_first_sample_is_read_again(tmp_path: Path) -> No
     with none_drawn(data):
         data[4]
     assert data.index is not None, "it was there before"
+
+
+class WithAPool(ReadLate):
+    """Asks threads of its own, which it makes with the first sample."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.pool: ThreadPoolExecutor | None = None
+
+    def __getitem__(self, index: int) -> int:
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(1)
+        return self.pool.submit(super().__getitem__, index).result()
+
+
+def test_a_pool_of_threads_is_left_to_each_worker_to_make(tmp_path: Path) -> None:
+    """In a fork it has no threads, and whoever asks it waits for ever."""
+    data = WithAPool(tmp_path / "numbers")
+    loader = Loader(data, 8, executor="processes", workers=2)
+    with closing(loader):
+        assert sorted(torch.cat(list(loader)).tolist()) == list(range(len(data)))
+        assert data.pool is None
+    unopened = Unopened(data)
+    data[0]
+    unopened.for_forks()
+    assert data.pool is None
 
 
 class Indexed(OpenedLate):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,16 @@ from tests.remedies.trainings import hosted
 
 THREADS = Feed(executor="threads", workers=2)
 PROCESSES = Feed(executor="processes", workers=1)
-DRAWN: list[int] = []
+
+
+class Drawn(threading.local):
+    """Indices of samples; what each thread has by itself keeps them from none."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+
+DRAWN = Drawn()
 
 pytestmark = pytest.mark.skipif(
     not Path(place_in_file.DESCRIPTORS).is_dir(), reason="the system lists no descriptors"
@@ -37,7 +47,7 @@ class Numbers(Dataset[int]):
         return 64
 
     def __getitem__(self, index: int) -> int:
-        DRAWN.append(index)
+        DRAWN.seen.append(index)
         if self.seeks:
             os.lseek(self.opened, index, os.SEEK_SET)
             return os.read(self.opened, 1)[0]
@@ -49,12 +59,12 @@ class Numbers(Dataset[int]):
 
 def tried(loader: Any, feed: Feed) -> tuple[int, bool]:
     """How many samples are drawn to make a feed, and whether one is made."""
-    DRAWN.clear()
+    DRAWN.seen.clear()
     try:
         make_feed(loader, feed).close()
     except NotImplementedError:
-        return len(DRAWN), False
-    return len(DRAWN), True
+        return len(DRAWN.seen), False
+    return len(DRAWN.seen), True
 
 
 @pytest.fixture(autouse=True)

@@ -76,6 +76,12 @@ def calls_back():
     trainer.callbacks = (lambda run: 1 / 0,)
     return trainer
 
+def goes_elsewhere():
+    import os
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    return make(0.5)
+
 def wants(more):
     return make()
 
@@ -140,6 +146,17 @@ def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(folder: Path) -
     assert session.time_to_target_s is not None
     assert outpace(*command.split()[1:], cwd=folder).returncode == 0
     assert "The target, accuracy 0.5, was reached" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("session", [None, "runs/a"])
+def test_the_session_is_where_the_command_was_typed(folder: Path, session: str | None) -> None:
+    """Hydra, for one, goes to a folder of its own."""
+    words = ["--session", session] if session else []
+    done = outpace("train", *words, "mine:goes_elsewhere", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    home = folder / (session or ".outpace/latest")
+    assert (home / "session.json").exists()
+    assert list((folder / "elsewhere").iterdir()) == []
 
 
 def test_what_json_prints_is_the_session(folder: Path) -> None:

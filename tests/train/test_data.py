@@ -218,6 +218,34 @@ def test_epochs_end_where_their_data_do(
     assert (one.stopped, one.steps) == (("steps", told) if told < real else ("epochs", real))
 
 
+class Endless(IterableDataset[Any]):
+    """Does not tell how many samples it has."""
+
+    def __init__(self) -> None:
+        self.x, self.y = points()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(zip(self.x, self.y, strict=True))
+
+
+def test_the_rates_course_knows_of_epochs_once_one_is_over() -> None:
+    """By its budget alone it had hardly begun when the epochs were over."""
+    data = DataLoader(Endless(), 24)
+    result = fit(train=data, strategies=[OneCycle(rate=0.01)], epochs=3, budget="1h")
+    assert (result.stopped, result.steps) == ("epochs", 30)
+    assert result.history[-1].rate == pytest.approx(0.0, abs=1e-6)
+    assert max(row.rate for row in result.history) > 1e-4
+
+
+def test_what_a_validation_is_worth_goes_by_samples() -> None:
+    """Five batches of a thousand are not five steps of 32."""
+    data = TensorDataset(*points(960))
+    few, many = (Batches(DataLoader(data, size), torch.device("cpu")) for size in (480, 32))
+    assert few.worth(many) == many.worth(many) == 30
+    assert many.worth(few) == 2
+    assert Batches([(1, 2)] * 7, torch.device("cpu")).worth(many) == 7
+
+
 @pytest.mark.parametrize(("ours", "fresh"), [(True, True), (False, False)])
 def test_memory_of_the_users_own_is_copied_before_it_is_filled_again(
     ours: bool, fresh: bool, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.seams.modes import evaluating
+from outpace.train.facts import matrices_of
 from outpace.train.layers import set_learning, traceless
+from outpace.train.objective import Objective
 from outpace.train.run import Run
 from outpace.train.strategies import Constant
 from tests.train.toys import fit, goes_on_exactly, points, ready
@@ -33,6 +36,28 @@ class Frozen(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.head(self.norm(x))
         return found
+
+
+class Attends(nn.Module):
+    """Calls a layer by the names of what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.attn = nn.Linear(8, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)[:, None]
+        found: torch.Tensor = self.last(self.attn(query=h, key=h, value=h)[0][:, 0])
+        return found
+
+
+def test_layers_that_are_called_by_names_are_looked_at() -> None:
+    """All that "auto" would try was left out for them."""
+    share, takes = matrices_of(Attends(), Objective(F.cross_entropy), ready()[0])
+    assert 0.0 < share < 1.0
+    assert 0.0 < takes < math.inf
 
 
 class Merging(nn.Linear):

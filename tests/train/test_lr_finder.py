@@ -20,7 +20,7 @@ from outpace.serve.loader import Loader
 from outpace.train import climb, data
 from outpace.train.rate import careful
 from outpace.train.run import Run
-from outpace.train.strategies import Constant, LrFinder, OneCycle, lr_finder
+from outpace.train.strategies import Accumulation, Constant, LrFinder, OneCycle, lr_finder
 from tests.train.toys import (
     CLASSES,
     Slow,
@@ -305,6 +305,28 @@ def test_short_trainings_take_no_more_than_their_share_of_the_steps(
     assert finder.made is not None
     assert len(finder.made.points) == trainings
     assert lr_finder.cost(finder.made.steps, trainings) <= lr_finder.SHARE * total + 2
+
+
+def test_batches_that_are_accumulated_are_steps_of_a_short_training() -> None:
+    """125 steps of eight batches each are as good as a thousand."""
+    finder = LrFinder()
+    result = fit(strategies=[finder, OneCycle(), Accumulation(8)], steps=125)
+    assert finder.found is not None, result.notes
+    assert finder.made is not None
+    assert finder.made.steps == lr_finder.STEPS
+
+
+@pytest.mark.parametrize(("given", "steps"), [(None, lr_finder.FEWEST_STEPS), (12, 12)])
+def test_a_training_to_a_target_is_kept_waiting_for_half_as_long(
+    given: int | None, steps: int
+) -> None:
+    finder = LrFinder(steps=given)
+    fit(strategies=[finder, OneCycle()], steps=1000, target=2.0)
+    assert finder.made is not None
+    assert finder.made.steps == steps
+    fit(strategies=[finder, OneCycle()], steps=1000)
+    assert finder.made is not None
+    assert finder.made.steps == (given or lr_finder.STEPS)
 
 
 def unlearning() -> list[Any]:

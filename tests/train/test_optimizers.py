@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.errors import DataError
-from outpace.train.optimizers import Rates, groups
+from outpace.errors import DataError, UsageError
+from outpace.train.optimizers import Rates, groups, matrices
+from outpace.train.rate import PART, usual_rate
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, Divergence, OneCycle
-from tests.train.toys import Stop, fit, model
+from tests.train.toys import Stop, deep, fit, model
 
 
 def test_a_rate_that_others_have_set_is_rescaled_as_it_is() -> None:
@@ -153,6 +154,34 @@ def test_that_the_momentum_of_a_given_optimizer_is_cycled_is_told() -> None:
 
 
 # --- what decays -----------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """As ConvNeXt has its: what the branch gives is scaled channel by channel."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        self.branch = nn.Conv2d(wide, wide, 3, padding=1)
+        self.layer_scale = nn.Parameter(torch.full((wide, 1, 1), 1e-6))
+
+
+def test_scales_of_channels_are_no_matrices() -> None:
+    """They do not decay, nor tell how large weights are: the usual rate was ten times too small."""
+    net = nn.Sequential(Block(8), nn.Flatten(), nn.Linear(8, 1), nn.Linear(1, 4))
+    assert matrices(net) == {id(net[0].branch.weight), id(net[2].weight), id(net[3].weight)}
+    with torch.no_grad():
+        for weight in (net[0].branch.weight, net[2].weight, net[3].weight):
+            weight.fill_(0.2)
+    assert usual_rate(net, torch.optim.AdamW(net.parameters())) == pytest.approx(PART * 0.2)
+
+
+@pytest.mark.parametrize("strategies", ["auto", ["one_cycle"], ["constant", "muon"]])
+def test_adam_is_not_given_gradients_of_few_rows(strategies: Any) -> None:
+    net = nn.Sequential(nn.EmbeddingBag(32, 8, sparse=True), *deep())
+    words = torch.randint(32, (240, 4))
+    with pytest.raises(UsageError, match="takes no sparse gradients, as 0 has"):
+        fit(model=net, train=list(zip(words.split(24), words[:, 0].split(24), strict=True)),
+            valid=None, strategies=strategies)  # fmt: skip
 
 
 def test_norms_and_biases_of_several_dimensions_do_not_decay() -> None:

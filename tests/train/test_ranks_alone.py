@@ -315,7 +315,7 @@ else:
     valid = DataLoader(TensorDataset(*points(60 - 24 * rank, 1)), 12)
     given = {"train": Loader(TensorDataset(*points()), 12, executor="none"), "valid": valid}
     given |= {"strategies": "auto"} if sys.argv[2] == "auto" else {}
-    given |= {"budget": "8s"} if sys.argv[2] == "auto" else {"budget": "2s"}
+    given |= {"budget": "8s" if sys.argv[2] == "auto" else "5s"}
 result = Trainer(
     model(), loss=F.cross_entropy, device="cpu", callbacks=[Look()],
     **{"strategies": [OneCycle(rate=0.03)], **given},

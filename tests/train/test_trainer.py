@@ -743,6 +743,45 @@ def test_a_buffer_of_a_loss_may_come_late(tmp_path: Path) -> None:
     goes_on_exactly(go, tmp_path / "cut", 5, go(tmp_path / "whole"))
 
 
+class Scaled(torch.nn.Module):
+    """A loss that learns by how much it scales what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.scale * outputs, targets)
+
+
+def test_what_a_loss_has_learnt_is_set_back_to_the_best_validation_too(tmp_path: Path) -> None:
+    """The model was of the best step, and the loss, without which it is of no use, of the last."""
+    at: dict[int, float] = {}
+
+    class Watch:
+        def validated(self, run: Run) -> None:
+            at[run.step] = float(loss.scale)
+
+    def go(folder: Path, **given: Any) -> Result:
+        parts = [*net.parameters(), *loss.parameters()]
+        return fit(
+            model=net, loss=loss, optimizer=torch.optim.SGD(parts, 3.0), callbacks=[Watch()],
+            strategies=["constant"], checkpoint=folder, **given,
+        )  # fmt: skip
+
+    net, loss = model(), Scaled()
+    best = go(tmp_path, epochs=6).best
+    assert best is not None
+    assert len({*at.values()}) == len(at)
+    assert best.step < max(at)
+    assert float(loss.scale) == at[best.step]
+    wanted = float(loss.scale)
+    net, loss = model(), Scaled()
+    again = go(tmp_path, epochs=6)
+    assert again.best == best
+    assert float(loss.scale) == wanted
+
+
 def test_a_seed_of_numpy_is_a_seed() -> None:
     assert same(dict(fit(seed=np.int64(3)).weights), dict(fit(seed=3).weights))
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +17,9 @@ import torch
 from outpace.adapters.launch import start, wait
 from outpace.records.target import Target
 from outpace.seams.host import Host, Step
+from outpace.seams.setup import AS_IS
 from outpace.tune import apply as module
-from outpace.tune.apply import Applied, checksum
+from outpace.tune.apply import Applied, checksum, within_memory
 from outpace.tune.children import run_for_losses
 from tests.conftest import plainly, with_entry
 
@@ -168,6 +170,23 @@ def test_what_a_training_has_no_use_for_is_left_out(
     assert code == 0, printed
     assert printed.splitlines()[:8] == plain.stdout.splitlines()
     assert printed.splitlines()[-1] == after
+
+
+def test_caches_are_held_within_the_memory_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recipe of a larger machine ended in the first epoch, for want of memory."""
+    feed = replace(AS_IS.feed, fetch="cache", cache_bytes=45 << 30)
+    wanted = replace(AS_IS, feed=feed, decoded_bytes=3 << 30)
+    monkeypatch.setattr("outpace.tune.apply.free_memory", lambda: 10 << 30)
+    monkeypatch.setattr("outpace.tune.apply.local_ranks", lambda: 1)
+    found = within_memory(wanted)
+    assert (found.feed.cache_bytes, found.decoded_bytes) == (8 << 30, 3 << 30)
+    assert "keeps up to 45.0 GiB in memory, of which 10.0 are free here" in capsys.readouterr().err
+    assert within_memory(AS_IS) is AS_IS
+    monkeypatch.setattr("outpace.tune.apply.free_memory", lambda: 100 << 30)
+    assert within_memory(wanted) is wanted
+    assert capsys.readouterr().err == ""
 
 
 def test_a_checksum_is_of_all_that_models_hold() -> None:

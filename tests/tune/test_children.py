@@ -233,6 +233,19 @@ def test_an_interrupt_of_a_later_run_leaves_what_the_first_one_measured(tmp_path
     assert found.evidence.steps == IMAGES.steps
 
 
+def test_what_was_compared_of_another_script_in_the_folder_is_let_go(tmp_path: Path) -> None:
+    write(tmp_path / CONTESTS, {"bf16": {"pairs": [[1.0, 2.0]]}})
+    seen = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        seen.append((folder / CONTESTS).exists())
+        write_json(folder / EVIDENCE, IMAGES)
+        return 0
+
+    measure_training(launch, {"time_s": 1000.0}, tmp_path)
+    assert seen[0] is False
+
+
 def test_trials_of_an_earlier_session_in_the_folder_are_not_those_of_this_one(
     tmp_path: Path,
 ) -> None:

@@ -64,9 +64,10 @@ def command_of(target: Target) -> list[str]:
     """The target as an argument vector."""
     if target.kind == "command":
         return [target.name, *target.args]
+    python = [sys.executable, *(["-u"] if target.unbuffered else [])]
     if target.kind == "module":
-        return [sys.executable, "-m", target.name, *target.args]
-    return [sys.executable, target.name, *target.args]
+        return [*python, "-m", target.name, *target.args]
+    return [*python, target.name, *target.args]
 
 
 def environment(spec_file: Path, extra: Mapping[str, str]) -> dict[str, str]:

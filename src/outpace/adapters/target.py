@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+import msgspec
+
 from outpace.errors import TargetError, UsageError
 from outpace.records.target import Target
 
@@ -44,14 +46,16 @@ def parse_target(words: Sequence[str], cwd: str | None = None) -> Target:
         words = words[1:]
     if not words:
         raise UsageError("no target was given", NAME_IT)
+    unbuffered = False
     if _is_python(words[0], folder):
-        words = _unwrapped(words)
+        given, words = words, _unwrapped(words)
+        unbuffered = given[1] == "-u" and words is not given
     first, rest = words[0], tuple(words[1:])
     if first == "-m":
-        return _module(rest, folder)
+        return msgspec.structs.replace(_module(rest, folder), unbuffered=unbuffered)
     path = Path(folder, first)
     if path.is_file() and _holds_python(path):
-        return Target("script", first, rest, folder)
+        return Target("script", first, rest, folder, unbuffered)
     program = _program(first, path)
     if program is None:
         raise _not_runnable(first, path)
@@ -70,7 +74,7 @@ def _is_python(word: str, folder: str) -> bool:
 
 
 def _unwrapped(words: list[str]) -> list[str]:
-    """``python train.py`` without ``python``; unbuffered output is the only option let go."""
+    """``python train.py`` without ``python``, and so ``python -u train.py``; as it is with other options."""
     rest = words[1:]
     if rest and rest[0] == "-u":
         rest = rest[1:]

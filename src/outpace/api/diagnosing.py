@@ -9,6 +9,7 @@ import msgspec
 
 from outpace.adapters.work import Output, Progress, Work, working
 from outpace.errors import Interrupted, UsageError
+from outpace.records.counted import counted
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import write_json
 from outpace.records.machine import Machine
@@ -99,7 +100,6 @@ def interpret(
     """What the evidence means."""
     from outpace.diagnose.bottlenecks import findings
     from outpace.diagnose.learning import learning
-    from outpace.report import words
     from outpace.tune.propose import with_advice
 
     found = with_advice(evidence, findings(evidence)) if evidence.steps.count else []
@@ -111,7 +111,7 @@ def interpret(
     elif not evidence.steps.count:
         outcome = "no training"
     if outcome == "done" and not evidence.experimented:
-        seen = f"{words.count(evidence.steps.count, 'step')} seen"
+        seen = f"{counted(evidence.steps.count, 'step')} seen"
         notes = [
             *notes,
             f"nothing was left out of any step to time it without: {seen}, too few for that",

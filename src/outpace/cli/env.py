@@ -8,6 +8,7 @@ import click
 
 from outpace.cli.options import option
 from outpace.cli.stdout import echo_json
+from outpace.records.counted import counted
 
 if TYPE_CHECKING:
     from outpace.measure.doctor import DataLoading
@@ -67,7 +68,10 @@ def machine_rows(machine: Machine) -> list[tuple[str, str]]:
     """What the machine is and gives."""
     most = machine.ceilings
     rows = [
-        ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / GIB:.1f} GiB"),
+        (
+            "machine",
+            f"{machine.cpu}, {counted(machine.cores, 'core')}, {machine.memory_bytes / GIB:.1f} GiB",
+        ),
         ("software", f"{machine.system}, python {machine.python}, torch {machine.torch}"),
         ("fingerprint", machine.fingerprint),
     ]

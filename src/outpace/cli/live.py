@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from outpace.cli.options import option
+from outpace.cli.stdout import in_utf8
 from outpace.cli.telling import colors
 from outpace.errors import SessionError
 from outpace.records.files import SCHEMA
@@ -61,7 +62,7 @@ def command(session: Path | None, as_json: bool) -> int:
                 "outpace diagnose, tune, plan, and run --deadline tell how far they are",
             )
         click.echo("a session has begun; nothing was told yet", err=True)
-    drawn = sys.stdout.isatty() and not _ascii_only()
+    drawn = sys.stdout.isatty() and bool(in_utf8(sys.stdout))
     way = _lines if as_json else _screen if drawn else _phases
     last = None
     try:
@@ -219,20 +220,15 @@ def _lines() -> Iterator[Show]:
         ).decode()
         if line != before:
             before = line
-            print(json.dumps(json.loads(line)) if _ascii_only() else line, flush=True)
+            print(line if in_utf8(sys.stdout) else json.dumps(json.loads(line)), flush=True)
 
     yield show
-
-
-def _ascii_only() -> bool:
-    """Whether stdout may lack the characters of a picture."""
-    return not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 
 def _say(line: str) -> None:
     from outpace.report.terminal import spelled
 
-    print(spelled(line, ascii_only=_ascii_only()), flush=True)
+    print(spelled(line, ascii_only=not in_utf8(sys.stdout)), flush=True)
 
 
 def _end(last: News) -> None:

@@ -118,9 +118,7 @@ def show(session: Session, options: Given) -> int:
     """Print a session, and write its report; the target's own exit code where it failed."""
     if (options.folder / "session.json").exists():
         mark_latest(options.folder)
-    if options.as_json:
-        echo_json(session)
-    else:
+    if not options.as_json:
         from rich.console import Console
 
         from outpace.report.terminal import print_session
@@ -129,9 +127,10 @@ def show(session: Session, options: Given) -> int:
     if options.report is not None:
         from outpace.report import write_report
 
-        sys.stdout.flush()
         write_report(session, options.report, force=options.force)
         click.echo(f"wrote {options.report}", err=True)
+    if options.as_json:  # last: what is on stdout by then stands beside no error
+        echo_json(session)
     # 2: what argparse and its like end with where they do not know an argument.
     if session.exit_code == 2 and (words := misplaced(options.target)):
         tell_hint(

@@ -15,6 +15,7 @@ from outpace.cli.progress import ProgressLine
 from outpace.cli.stdout import echo_json, kept_clear
 from outpace.cli.telling import tell
 from outpace.errors import UsageError
+from outpace.records.counted import counted
 
 if TYPE_CHECKING:
     from outpace.serve.meta import Meta
@@ -105,8 +106,10 @@ def command(
         if named:
             flag = {"wanted": "as"}.get(named[0], named[0]).replace("_", "-")
             raise UsageError(f"--{flag} needs SOURCE and DEST", "outpace pack SOURCE DEST")
-    if quality is not None and resize is None:
-        raise UsageError("--quality needs --resize", "say --resize 256 as well")
+    if resize is None:
+        if on_command_line(click.get_current_context(), "quality"):
+            raise UsageError("--quality needs --resize", "say --resize 256 as well")
+        quality = None  # a project's settings are of what it packs in other sizes
     from outpace.serve.pack import pack
     from outpace.serve.verify import verify
 
@@ -190,15 +193,15 @@ class Shown:
 
 def amount(told: Forecast) -> str:
     """``3,000 samples, about 61 MiB as records``."""
-    from outpace.report.words import count, size
+    from outpace.report.words import size
 
-    samples = f"{count(told.count, 'sample')}, " if told.count is not None else ""
+    samples = f"{counted(told.count, 'sample')}, " if told.count is not None else ""
     return f"{samples}about {size(told.bytes)} as {STORES[told.kind]}"
 
 
 def show_packed(dest: Path, meta: Meta) -> None:
     """What has become of it."""
-    from outpace.report.words import count, plain
+    from outpace.report.words import plain
 
     where = plain(str(dest))
     click.echo(f"{where}: {contents(meta)} as {STORES[meta.kind]}")
@@ -211,7 +214,7 @@ def show_packed(dest: Path, meta: Meta) -> None:
             click.echo(f"  {skew}")
     if meta.skipped:
         click.echo(
-            f"  {count(len(meta.skipped), 'source')} left out, all are in {plain(str(dest))}/meta.json:"
+            f"  {counted(len(meta.skipped), 'source')} left out, all are in {plain(str(dest))}/meta.json:"
         )
         for one in meta.skipped[:NAMED]:
             click.echo(f"    {plain(one.path)}: {plain(one.reason)}")
@@ -219,20 +222,20 @@ def show_packed(dest: Path, meta: Meta) -> None:
 
 def show_verified(dest: Path, verified: Verified) -> None:
     """What is wrong, else that nothing is."""
-    from outpace.report.words import count, plain
+    from outpace.report.words import plain
     from outpace.serve.parts import listed
 
     meta, anew = verified.meta, f"pack it anew: outpace pack --force SOURCE {dest}"
     source = plain(meta.source.path)
     if verified.damaged:
-        named = f"{count(len(verified.damaged), 'part')} of {dest}: {listed(verified.damaged)}"
+        named = f"{counted(len(verified.damaged), 'part')} of {dest}: {listed(verified.damaged)}"
         tell(f"checksums are wrong of {named}", anew)
     if verified.missing:
-        of = f"{len(verified.missing):,} of {count(len(meta.shards), 'tar')}"
+        of = f"{len(verified.missing):,} of {counted(len(meta.shards), 'tar')}"
         back = f"put them back, or index them anew: outpace pack --force SOURCE {dest}"
         tell(f"{of} cannot be opened where they were: {listed(verified.missing)}", back)
     if verified.changed:
-        of = f"{len(verified.changed):,} of {count(meta.source.files, 'file')}"
+        of = f"{len(verified.changed):,} of {counted(meta.source.files, 'file')}"
         tell(f"{of} changed since packing: {listed(verified.changed)}", anew)
     if verified.right:
         said = {
@@ -246,10 +249,10 @@ def show_verified(dest: Path, verified: Verified) -> None:
 
 def contents(meta: Meta) -> str:
     """``3,000 records, 61 MiB``."""
-    from outpace.report.words import count, size
+    from outpace.report.words import size
 
     noun = {"table": "row", "records": "record"}.get(meta.kind, "sample")
-    return f"{count(meta.count, noun)}, {size(meta.bytes)}"
+    return f"{counted(meta.count, noun)}, {size(meta.bytes)}"
 
 
 def as_document(dest: Path, packed: Meta | None, verified: Verified | None) -> dict[str, Any]:

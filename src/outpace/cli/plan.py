@@ -30,7 +30,7 @@ from outpace.cli.stdout import echo_json
 from outpace.errors import Interrupted, SessionError, TargetError, TargetFailed, UsageError
 from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
-from outpace.records.plan import Plan, Sizes
+from outpace.records.plan import Sizes
 from outpace.records.session import Session, read_session
 from outpace.records.target import Target
 
@@ -222,7 +222,7 @@ def command(
         from outpace.cli.measuring import check_report
 
         check_report(output, force, PAGES)
-    law = None
+    law, earlier = None, None
     if asked.memory:
         target = parse_target(words)
         here = asked.device is None
@@ -233,7 +233,7 @@ def command(
         if earlier is not None and time_s is not None and on_command_line(ctx, "time_s"):
             raise UsageError("--time needs a script", f"{words[0]} was measured already")
         session = earlier or measure(parse_target(words), time_s, as_json, quiet)
-        check_measured(session)
+        check_measured(session, earlier=words[0] if earlier is not None else None)
         if by is not None and available is not None:  # the clock has gone on meanwhile
             asked = replace(asked, time=later(available, wanted_at))
         plan, _ = answer(asked, session)
@@ -243,7 +243,9 @@ def command(
         assert law is not None
         lines = report.lines(asked, plan, law)
     said = list(lines)
-    code = show(plan, said, as_json, measured=bool(words))
+    if not as_json:
+        for line in said:
+            click.echo(line, err=bool(words) and earlier is None)  # stdout is the script's alone
     if output is not None:
         from outpace.report import written
         from outpace.report.plan_html import render_plan
@@ -251,7 +253,11 @@ def command(
         sys.stdout.flush()
         written(output, render_plan(asked, plan, law, said))
         click.echo(f"wrote {output}", err=True)
-    return code
+    if as_json:  # last: what is on stdout by then stands beside no error
+        echo_json(plan)
+    late = plan.forecast and not plan.forecast.fits
+    full = plan.memory and plan.memory.fits is False
+    return 3 if late or full else 0
 
 
 def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
@@ -288,18 +294,6 @@ def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
         if asked["fit"] is not None and "fit" not in unread and not (known or worked):
             unread |= {"device"}
     return {name for name in unread if from_settings(ctx, name)}
-
-
-def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> int:
-    """Print the answer; on stderr where stdout is the script's. The exit code."""
-    if as_json:
-        echo_json(plan)
-    else:
-        for line in lines:
-            click.echo(line, err=measured)
-    late = plan.forecast and not plan.forecast.fits
-    full = plan.memory and plan.memory.fits is False
-    return 3 if late or full else 0
 
 
 def measured_sizes(
@@ -363,9 +357,15 @@ def measured_before(words: Sequence[str]) -> Session | None:
     return session
 
 
-def check_measured(session: Session) -> None:
-    """Raises TargetFailed, with its exit code, where the script came to no good."""
+def check_measured(session: Session, *, earlier: str | None) -> None:
+    """Raises TargetFailed, with its exit code, where the script came to no good. ``earlier``: the folder of a
+    session that was not measured now.
+    """
     if session.outcome != "done":
+        if session.outcome == "interrupted" and earlier is not None:
+            raise SessionError(
+                f"{earlier} was cut short before all was measured", "name its script instead"
+            )
         if session.outcome == "interrupted":
             raise Interrupted(
                 "interrupted", "what was measured by then: outpace report .outpace/latest"

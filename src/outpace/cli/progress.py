@@ -13,6 +13,7 @@ import time
 from types import TracebackType
 from typing import Protocol
 
+from outpace.cli.stdout import in_utf8
 from outpace.cli.telling import colors
 
 EVERY_S = 0.2
@@ -58,10 +59,11 @@ class ProgressLine:
             self._take_row(rows)
         share = min(1.0, max(0.0, done / total)) if total else 0.0
         filled = round(share * WIDTH)
-        bar = "━" * filled + "╌" * (WIDTH - filled)
+        full, rest = ("━", "╌") if in_utf8(sys.stderr) else ("#", "-")
+        bar = full * filled + rest * (WIDTH - filled)
         text = f"outpace  {phase}  {bar}  {100 * share:3.0f} %  {note}"[: columns - 1]
         if colors() is not False:
-            text = text.replace("━" * filled, f"\x1b[36m{'━' * filled}\x1b[39m", 1)
+            text = text.replace(full * filled, f"\x1b[36m{full * filled}\x1b[39m", 1)
         self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{text}\x1b8")
 
     def _take_row(self, rows: int) -> None:

@@ -37,16 +37,15 @@ def command(session: Path, output: Path | None, as_json: bool, force: bool) -> i
     from outpace.records.session import read_session
 
     record = read_session(session_file(session))
-    if as_json:
+    if output is not None:
+        from outpace.report import write_report
+
+        write_report(record, output, force=force)
+        click.echo(f"wrote {output}", err=True)
+    if as_json:  # last: what is on stdout by then stands beside no error
         echo_json(record)
     elif output is None:
         show(record)
-    if output is None:
-        return 0
-    from outpace.report import write_report
-
-    write_report(record, output, force=force)
-    click.echo(f"wrote {output}", err=True)
     return 0
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -25,12 +26,17 @@ def open_closed() -> None:
             setattr(sys, name, stream)
 
 
+def in_utf8(stream: Any) -> bool:
+    """Whether a stream has all characters."""
+    return (stream.encoding or "utf-8").lower().startswith("utf")
+
+
 def echo_json(document: object) -> None:
     """A document in UTF-8, or in ASCII where stdout has another encoding."""
     from outpace.records.files import to_json
 
     text = to_json(document)
-    if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+    if not in_utf8(sys.stdout):
         text = json.dumps(json.loads(text), indent=2)
     click.echo(text)
 

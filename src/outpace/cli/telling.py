@@ -15,6 +15,9 @@ from outpace.errors import Interrupted, OutpaceError
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """of a disk, or of what somebody may have of it"""
 UNUSABLE = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "name one that can be written",
     errno.EACCES: "ask for access to it, or name another",
     errno.EPERM: "ask for access to it, or name another",
     errno.ENAMETOOLONG: "name a shorter one",

@@ -30,6 +30,7 @@ from outpace.errors import (
     TargetFailed,
     UsageError,
 )
+from outpace.records.counted import counted
 from outpace.records.files import write_json
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ def command(
     """
     if session is not None:
         claimed(session)  # a mistake is told before anything is trained
+    home = Path.cwd()
     with kept_clear(as_json), own_mistakes(name), told_to_end():
         trainer = trainer_of(name)
         if budget is not None:
             trainer.budget_s = budget
         result = trainer.fit(quiet=quiet)
+        os.chdir(home)  # the user's code may have gone elsewhere
     from outpace.train import ranks
 
     if ranks.leads():  # for all that train together
@@ -209,7 +212,7 @@ def lines(result: Result) -> list[str]:
     """The result in a few lines."""
     from outpace.report import words
 
-    steps, epochs = words.count(result.steps, "step"), words.count(result.epochs, "epoch")
+    steps, epochs = counted(result.steps, "step"), counted(result.epochs, "epoch")
     amount = f"{steps}, {epochs} in {words.seconds(result.seconds)}"
     told = [f"ended by {result.stopped}: {amount}"]
     if result.best is not None and result.metric is not None:

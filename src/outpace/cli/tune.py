@@ -18,7 +18,7 @@ from outpace.cli.options import (
     option,
     target_argument,
 )
-from outpace.cli.telling import tell
+from outpace.cli.telling import tell, tell_hint
 from outpace.errors import NotProven, UsageError
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ def command(
                 f"outpace remedies {name} says what to change",
             )
     options = given(words, **shared)
+    if diff and options.target.kind != "script":
+        raise UsageError(
+            f"--diff is of a script, and {options.target.name} is a {options.target.kind}",
+            "name the script's file, or leave out --diff",
+        )
     from outpace.api import tune
 
     try:
@@ -149,6 +154,8 @@ def command(
     if diff and not options.as_json:
         # In UTF-8 as the script is, whatever stdout's encoding.
         click.echo(found.diff.encode(errors="surrogateescape"), nl=False)
+        if not found.diff:
+            tell_hint("no patch: nothing of the recipe can be written into the script")
     return code
 
 

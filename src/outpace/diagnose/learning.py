@@ -15,6 +15,7 @@ from statistics import mean, median, stdev
 
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Learning
+from outpace.records.health import Health
 
 LARGE_UPDATE = 0.1
 """|change| / |weights| a step; 1e-3 is usual, 1e-4 to 1e-2 healthy (calibrated)"""
@@ -27,6 +28,9 @@ SPIKE = 3.0
 """times the first losses"""
 LEAP = 10.0
 """times the very first one, which may be low by chance"""
+FEW_SAMPLES = 8
+"""in a batch: the mean of so many squares of normal noise is over three times its median in 0.5 % of batches,
+that of 4 in 4 %, and a single one in 24 %"""
 MOST_SPIKES = 0.02
 """of the losses: a rate that is too high makes more than one of them"""
 VANISHED = 1e-7
@@ -48,6 +52,8 @@ ABOUT = 0.1
 """of a loss, that it may be off from that of guessing"""
 EPOCHS = 2
 """that a loss stays over, or less of them, before it is told"""
+EARLY = 0.2
+"""of a run of one epoch, or of none: less of it does not tell where its loss will stay"""
 PATIENCE = 3
 """validations since the best one"""
 NOISY = 0.25
@@ -103,9 +109,12 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
         return
     # One loss is noise. A net that its first steps have killed gets no gradients: later updates are 0.
     first, last = median(values[:5]), _ends(values)[1]
-    leaps = 0 < LEAP * values[0] < median(values[1:6])
+    # Of a few samples single losses are so high without an overshoot. Of more a rate that is too high makes
+    # the noise outweigh the gradient too.
+    alone = _is_noise(health) and health.batch < FEW_SAMPLES
+    leaps = not alone and 0 < LEAP * values[0] < median(values[1:6])
     high = sum(0 < SPIKE * first < value for value in values[5:])
-    spikes = high > max(1, MOST_SPIKES * len(values))
+    spikes = not alone and high > max(1, MOST_SPIKES * len(values))
     rises = last > RISE * max(values[0], first) and (health.update_ratio or 0.0) >= LARGE_UPDATE
     overshoots = not health.acts and (leaps or spikes or rises)
     if _never_finite_again(evidence) or overshoots:
@@ -249,8 +258,12 @@ def noisy(evidence: Evidence) -> Iterator[Learning]:
     # By its logarithms too: a few large losses may hide how the others fall.
     still = _falls_no_more(values) and _falls_no_more([math.log(value) for value in values])
     lost = still and not _may_fall_later(evidence)
-    large = health.noise_scale > NOISE_SCALES * health.batch
-    if lost and large and spread > NOISY * mean(late) and mean(late) > 0.5 * _ends(values)[0]:
+    if (
+        lost
+        and _is_noise(health)
+        and spread > NOISY * mean(late)
+        and mean(late) > 0.5 * _ends(values)[0]
+    ):
         yield Learning(
             "noisy_loss",
             "warn",
@@ -262,11 +275,21 @@ def noisy(evidence: Evidence) -> Iterator[Learning]:
         )
 
 
+def _is_noise(health: Health) -> bool:
+    """Whether a batch is far too small to tell where its gradient leads."""
+    return health.noise_scale is not None and health.noise_scale > NOISE_SCALES * health.batch
+
+
 def _may_fall_later(evidence: Evidence) -> bool:
-    """Whether less than a few epochs were seen, of a run of several that goes on."""
-    samples, seen = evidence.input.samples, evidence.loss.samples
-    several = bool(samples) and evidence.input.epochs != 1 and not evidence.run.finished
-    return several and bool(seen) and seen[-1] - seen[0] < EPOCHS * (samples or 0)
+    """Whether less than a few epochs were seen, of a run of several that goes on; of one epoch, or of a run
+    without epochs whose length is known, whether it was but a small part.
+    """
+    data, seen, run = evidence.input, evidence.loss.samples, evidence.run
+    if run.finished or not seen:
+        return False
+    if not data.samples:
+        return evidence.steps.count < EARLY * (run.total_steps or 0)
+    return seen[-1] - seen[0] < (EARLY if data.epochs == 1 else EPOCHS) * data.samples
 
 
 def _falls_no_more(values: list[float]) -> bool:
@@ -397,6 +420,8 @@ def imbalance(evidence: Evidence) -> Iterator[Learning]:
         return
     if evidence.health.shuffles is None:
         return  # labels that no DataLoader gave may be a policy's actions
+    if evidence.health.weighted:
+        return  # which is what would be advised
     if purity is not None and counts[0] > IMBALANCE * counts[-1]:
         yield Learning(
             "class_imbalance",
@@ -529,11 +554,12 @@ def _guesses(evidence: Evidence, loss: float) -> bool:
 def _chance(evidence: Evidence) -> float:
     """The loss of one who knows how often each class comes, and no more: the entropy of the labels.
 
-    With the correction for few of them of Miller (1955): of K classes among n by (K - 1) / 2n.
+    With the correction for few of them of Miller (1955): of K classes among n by (K - 1) / 2n. Where the
+    loss weights classes, as a rule by how rare they are, they come as often for it.
     """
     counts, classes = evidence.health.labels, max(1, evidence.health.classes)
     total = sum(counts)
-    if len(counts) < 2:
+    if len(counts) < 2 or evidence.health.weighted:
         return math.log(classes)
     entropy = -sum(n / total * math.log(n / total) for n in counts)
     return min(math.log(classes), entropy + (len(counts) - 1) / (2 * total))

@@ -34,6 +34,7 @@ from outpace.diagnose.costs import (
 from outpace.diagnose.told import Told, in_ms
 from outpace.records.arm import FED, ONE_THREAD, Arm
 from outpace.records.compute import MOSTLY
+from outpace.records.counted import counted
 from outpace.records.evidence import Evidence
 
 AT_CEILING = 0.95
@@ -170,7 +171,7 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     count = max(told, key=lambda n: told[n].gain.speedup, default=None)
     if count is None or told[count].gain.low < LEAST_BY_THREADS:
         return
-    how = f"with {count} thread{'s' if count > 1 else ''} instead of {evidence.compute.threads}"
+    how = f"with {counted(count, 'thread')} instead of {evidence.compute.threads}"
     yield _by_threads(evidence, told[count], how)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from outpace.diagnose.costs import clocked_in_step, input_cost, input_parts, of_step, without
 from outpace.diagnose.told import Told, in_ms
+from outpace.records.counted import counted
 from outpace.records.evidence import Evidence
 
 ITS_OWN = "which has an iterator of its own: next() of one that is kept draws all of an epoch"
@@ -103,7 +104,7 @@ def _passing(evidence: Evidence) -> str:
     if not data.restarts:
         return "moves batches between processes"
     begun = "begins anew" if data.persistent else "starts and ends"
-    what = f"{begun} {data.workers} workers for each batch"
+    what = f"{begun} {counted(data.workers, 'worker')} for each batch"
     if data.batches == 1:
         return what
     return f"{what}, {ITS_OWN}"

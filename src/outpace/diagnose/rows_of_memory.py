@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from outpace.diagnose.costs import SURELY_MOVED, at_bandwidth, compute_cost, moving_seconds, of_step
 from outpace.diagnose.told import Told
+from outpace.records.counted import counted
 from outpace.records.evidence import Evidence
 
 LEAST_MOVING, LEAST_MOVING_GPU = 0.1, 0.25
@@ -78,7 +79,8 @@ def leak(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
             data.places[0][0] if data.places else data.where,
-            f"{data.workers} workers come to own {data.worker_growth_bytes / 2**20:.2f} MiB more a step: "
+            f"{counted(data.workers, 'worker comes', 'workers come')} to own "
+            f"{data.worker_growth_bytes / 2**20:.2f} MiB more a step: "
             "they keep what they read, or read Python objects, whose reference counts have each worker "
             "copy their pages (arrays and tensors have none)"
             + (f"; {objects}" if data.copied_bytes > WORTH_NAMING else ""),
@@ -87,23 +89,29 @@ def leak(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
             data.where,
-            f"{data.workers} workers will each copy the Python objects that they read: {objects}, of "
-            f"{there / 2**30:.1f} GiB for all (arrays of numbers or of text are not copied)",
+            f"each of {counted(data.workers, 'worker')} will copy the Python objects that it reads: "
+            f"{objects}, of {there / 2**30:.1f} GiB for all (arrays of numbers or of text are not copied)",
         )
     if memory.growth_low <= 0:
         return
     total, count = evidence.run.total_steps, evidence.steps.count
     left = max(1, (total or FAR * count) - count)
-    filling = data.again_s is not None and (data.batches or 0) - count * evidence.steps.micro_steps
-    if filling and filling > 0:  # a data set that keeps its samples has all of them after an epoch
+    # A data set that keeps its samples has all of them after an epoch, and outputs are kept to judge by.
+    of_epoch = data.again_s is not None or memory.retained_data
+    filling = of_epoch and (data.batches or 0) - count * evidence.steps.micro_steps
+    if filling and filling > 0:
         left = filling
     on_gpu = evidence.compute.device != "cpu" and memory.peak_bytes
-    held = memory.beside_bytes + memory.peak_bytes if on_gpu else memory.rss_bytes
-    ends = held + memory.growth_bytes_step * left > memory.limit_bytes > 0
-    lasts = max(0.0, memory.limit_bytes - held) / memory.growth_bytes_step
+    if on_gpu and memory.growth_seen_by in (None, "cuda"):
+        held, limit = memory.beside_bytes + memory.peak_bytes, memory.limit_bytes
+    else:
+        held, limit = memory.rss_bytes, there
+    grows = memory.growth_bytes_step * left
+    ends = held + min(grows, memory.growth_room or grows) > limit > 0
+    lasts = max(0.0, limit - held) / memory.growth_bytes_step
     what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
     kept = memory.retained_name and memory.growth_bytes_step > HISTORY
-    if left == filling and not ends:
+    if (left == filling or memory.growth_room) and not ends:
         return
     if ends or memory.growth_bytes_step > 2**20 or kept:
         yield Told(

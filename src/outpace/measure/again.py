@@ -32,14 +32,14 @@ class Call(NamedTuple):
 
 def last_call(host: Host) -> Call | None:
     """What the model was last called with to learn; None where it is gone or was not noted."""
-    seam = host.seams.get("module")
-    return _alive(seam.given) if isinstance(seam, ModuleSeam) else None
+    seam = host.seam(ModuleSeam)
+    return _alive(seam.given) if seam is not None else None
 
 
 def last_judgement(host: Host) -> Call | None:
     """The same of a call in evaluation mode with gradients on."""
-    seam = host.seams.get("module")
-    return _alive(seam.judged_on) if isinstance(seam, ModuleSeam) else None
+    seam = host.seam(ModuleSeam)
+    return _alive(seam.judged_on) if seam is not None else None
 
 
 def _alive(given: Given | None) -> Call | None:
@@ -60,8 +60,8 @@ def unseen(host: Host, module: nn.Module) -> Iterator[None]:
     A graph of the script's that waits for its backward pass may have saved a buffer: that it was changed in
     between is not counted.
     """
-    seam = host.seams["module"]
-    assert isinstance(seam, ModuleSeam)
+    seam = host.seam(ModuleSeam)
+    assert seam is not None
     before = [
         (part, name, buffer, buffer.detach().clone())
         for part in module.modules()

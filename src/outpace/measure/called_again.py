@@ -167,8 +167,8 @@ def noted(
     watch: CallWatch, of_step: Callable[[], list[Call]]
 ) -> Generator[None, None, list[list[Call]]]:
     """`calls_of_steps` while calls are noted."""
-    seam = watch.host.seams["module"]
-    assert isinstance(seam, ModuleSeam)
+    seam = watch.host.seam(ModuleSeam)
+    assert seam is not None
     seam.on_call = watch.on_call
     try:
         return (yield from calls_of_steps(watch.host, of_step))

@@ -92,8 +92,8 @@ def collect(
     device = main_device(host)
     if device != "cpu":
         phases = on_device(phases, arms)
-    module = host.seams.get("module")
-    lines = input_lines(module.callers()) if isinstance(module, ModuleSeam) else set()
+    module = host.seam(ModuleSeam)
+    lines = input_lines(module.callers()) if module is not None else set()
     inputs = collect_input(host, watcher, phases, samples, lines, found, session)
     micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
     total = watcher.total_steps(micro)
@@ -272,25 +272,21 @@ def _compute(
         # Where a script does not say, torch takes it on a GPU.
         unsaid = group.get("foreach") is None and not facts["fused"]
         facts["foreach"] = bool(group.get("foreach")) or (unsaid and facts["device"] == "cuda")
-    module = host.seams.get("module")
-    if isinstance(module, ModuleSeam) and (judged := module.evaluations()).calls:
+    module = host.seam(ModuleSeam)
+    if module is not None and (judged := module.evaluations()).calls:
         facts["eval_with_grad"] = judged.with_grad / judged.calls
         facts["eval_where"] = judged.with_grad_where
-    backend = host.seams.get("backend")
-    if isinstance(backend, BackendSeam):
+    if (backend := host.seam(BackendSeam)) is not None:
         facts["threads_where"] = backend.threads_where
         facts["anomaly_detection"] = backend.anomaly_detection.trains
         facts["anomaly_where"] = backend.anomaly_detection.where
     idle = [facts.where for facts, _ in unused(host)]
     facts.update(unused=len(idle), unused_where=next(iter(idle), None))
-    recompute = host.seams.get("recompute")
-    if isinstance(recompute, RecomputeSeam):
+    if (recompute := host.seam(RecomputeSeam)) is not None:
         facts["recomputed_where"] = recompute.where
-    collective = host.seams.get("collective")
-    if isinstance(collective, CollectiveSeam):
+    if (collective := host.seam(CollectiveSeam)) is not None:
         facts["exchange_where"] = collective.where
-    steps = host.seams.get("optimizer")
-    if isinstance(steps, OptimizerSeam):
+    if (steps := host.seam(OptimizerSeam)) is not None:
         facts.update(set_to_none=not steps.zeroes, mislaid=steps.mislays)
     facts.update(_fixed_cost(contests, found, facts, beside_s))
     device = facts["device"]
@@ -379,8 +375,8 @@ def _by_size(contests: Sequence[Contest]) -> tuple[list[float], list[float]]:
 
 def _calls(host: Host, names: tuple[str, ...]) -> tuple[Sync, ...]:
     """Those of these methods that the script's steps made, the dearest first."""
-    seam, steps = host.seams.get("transfer"), max(1, host.steps)
-    if not isinstance(seam, TransferSeam):
+    seam, steps = host.seam(TransferSeam), max(1, host.steps)
+    if seam is None:
         return ()
     found = []
     for name in names:
@@ -419,8 +415,11 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
         free_bytes=free_memory(),
         growth_bytes_step=trend.bytes_per_step if trend is not None else 0.0,
         growth_low=trend.low if trend is not None and not watcher.fills else 0.0,
+        growth_seen_by=trend.witness if trend is not None else None,
+        growth_room=trend.room if trend is not None else None,
         retained_name=name,
         retained_where=where,
+        retained_data=watcher.retained_data,
     )
 
 

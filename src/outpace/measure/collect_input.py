@@ -117,8 +117,8 @@ def _forking_s(
 
 def _shared(host: Host, loader: DataLoader[Any]) -> bool:
     """Whether batches are drawn from the same data set by another loader."""
-    seam = host.seams.get("loader")
-    others = list(seam.records.items()) if isinstance(seam, LoaderSeam) else []
+    seam = host.seam(LoaderSeam)
+    others = list(seam.records.items()) if seam is not None else []
     drawn = (other for other, record in others if other is not loader and record.draws)
     return any(_base(other.dataset) is _base(loader.dataset) for other in drawn)
 

@@ -4,7 +4,8 @@ FLOPs are those of matrix products, convolutions, attention and recurrent layers
 multiply-add, counted by torch's own formulas from the shapes at hand; causal attention counts in
 full, as is usual for MFU. Added here: attention on the CPU, which torch 2.13 counts as nothing (14
 % of a 1.2B GPT), recurrent layers, the undivided forms that inference mode shows, and the gradients of
-convolutions in groups, which torch counts as if they were not.
+convolutions in groups, which torch counts as if they were not. Of a sparse operand what it holds counts,
+and a product of complex numbers counts as the four of real ones that it is.
 
 Honest limits: inside of `torch.compile` only what is called outside of generated kernels is seen
 (matrix products and convolutions are, fused elementwise work is not), so operator calls and bytes
@@ -34,6 +35,7 @@ TORCHS: Any = flop_counter
 """Torch's own formulas; untyped."""
 MOVERS = ("copy_", "_to_copy", "clone", "fill_", "zero_", "zeros", "zeros_like", "ones_like")
 """Operators that only write or move: bound by memory bandwidth, as elementwise ones are."""
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 @dataclass
@@ -89,7 +91,7 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
         flops = moved = 0
         if formula is not None:
             with contextlib.suppress(Exception):  # it may fail on what it was given
-                flops = formula(*args, **kwargs, out_val=out)
+                flops = round(_real_share(args) * formula(*args, **kwargs, out_val=out))
                 count.flops += flops
                 count.flops_forward += flops * forward
                 made = next(iter(tensors_in(out)), None)
@@ -157,6 +159,17 @@ def _bytes(value: Any) -> int:
         if storage is not None:
             total += min(tensor.numel() * tensor.element_size(), storage.nbytes())
     return total
+
+
+def _real_share(args: tuple[Any, ...]) -> float:
+    """Products of real numbers to one of a formula, which takes its operands for dense and real."""
+    share = 1.0
+    given = tensors_in(args)
+    for tensor in given:
+        if tensor.layout in SPARSE:
+            held = tensor._values() if tensor.is_sparse else tensor.values()
+            share *= held.numel() / max(1, tensor.numel())
+    return 4.0 * share if any(tensor.is_complex() for tensor in given) else share
 
 
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:

@@ -124,9 +124,9 @@ class FrozenWatch:
 
 def frozen(host: Host) -> Generator[None, None, Frozen | None]:
     """Steps of which the calls are noted; gives None where there is no such model."""
-    module, loader = host.seams["module"], host.seams["loader"]
-    assert isinstance(module, ModuleSeam)
-    assert isinstance(loader, LoaderSeam)
+    module, loader = host.seam(ModuleSeam), host.seam(LoaderSeam)
+    assert module is not None
+    assert loader is not None
     watch = FrozenWatch(host)
     module.on_call, loader.on_draw = watch.on_call, watch.on_draw
     try:
@@ -147,4 +147,6 @@ def _identity(tensor: torch.Tensor) -> tuple[int, int]:
 
 @torch.no_grad()
 def _numbers(module: nn.Module) -> tuple[float, ...]:
-    return tuple(float(p.flatten()[:NUMBERS].double().sum()) for p in module.parameters())
+    some = [p.flatten()[:NUMBERS] for p in module.parameters()]
+    real = [torch.view_as_real(p) if p.is_complex() else p for p in some]
+    return tuple(float(p.double().sum()) for p in real)

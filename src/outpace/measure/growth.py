@@ -3,7 +3,8 @@
 Resident memory, the process's own without files that it maps, is a poor witness: it moves in jumps
 and comes down late. So where it can be had, the allocator is asked what is in use: CUDA's, or
 glibc's (``mallinfo2``), which holds the memory of CPU tensors to the byte. Resident memory is used
-where neither knows of a growth, as Python's own small objects live outside of glibc's heap.
+where neither knows of a growth, as Python's own small objects live outside of glibc's heap. It also grows
+where memory that was taken before is written to for the first time: by no more than that.
 
 Memory that was taken once (buffers on the first steps, a cache that fills up) is not a growth: it
 must rise from each sixth of the steps seen to the next, by `FLOOR_BYTES` in all, and about as much in
@@ -52,6 +53,9 @@ class Trend(NamedTuple):
 
     bytes_per_step: float
     low: float
+    witness: Witness
+    room: float | None = None
+    """bytes that it may still grow by: those that were taken and not written to yet; None: no such limit"""
 
     @property
     def grows(self) -> bool:
@@ -124,7 +128,18 @@ class Growth:
             if (found := trend(series.steps, series.bytes, witness)) is not None
         ]
         growing = [found for found in trends if found.grows]
-        return next(iter(growing or trends), None)
+        found = next(iter(growing or trends), None)
+        if found is None or found.witness != "rss":
+            return found
+        return found._replace(room=self._room())
+
+    def _room(self) -> float | None:
+        """What glibc has given away beyond what is resident: as of an array of zeros that is filled bit by
+        bit, where resident memory grows alone. Where that is less than came by now it may be another's.
+        """
+        heap, there = self.series.get("heap"), self.series["rss"].bytes
+        room = heap.bytes[-1] - there[-1] if heap is not None and heap.bytes else 0.0
+        return room if room > there[-1] - there[0] else None
 
 
 def trend(steps: Sequence[int], held: Sequence[float], witness: Witness) -> Trend | None:
@@ -136,7 +151,7 @@ def trend(steps: Sequence[int], held: Sequence[float], witness: Witness) -> Tren
     rise, low, _ = slope(at.tolist(), bytes_.tolist())
     if not _rises_throughout(at, bytes_, EVEN[witness]) or rise * (at[-1] - at[0]) < FLOOR_BYTES:
         low = min(low, 0.0)
-    return Trend(rise, low)
+    return Trend(rise, low, witness)
 
 
 def _rises_throughout(

@@ -64,9 +64,10 @@ FEWEST_LABELS = 8
 
 
 class Labels(NamedTuple):
-    """What a loss was told to be right, after so many steps."""
+    """What a loss was told to be right, after so many steps and backward passes."""
 
     steps: int
+    passes: int
     given: torch.Tensor
     """held, so that others come to lie elsewhere in memory"""
     counts: Counter[int]
@@ -90,6 +91,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.guesses = Marks[str]()
         """on what a model chose in this step, or was made up: as a label it is no data's"""
         self.classes = 0
+        self.weighted = False
         self.carried = 0
         self.warming_up = False
         self.learners = 0
@@ -207,7 +209,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.loss_inputs.see(name, args, out, batch=self.host.batch_size, step=self.host.steps)
         if name == "nll_loss_forward" and self._is_of_batch(args[1]):
             # One label a sample: words of a text are as rare as they are.
-            self._see_labels(args[1], int(args[0].shape[1]), int(args[4]))
+            weighted = args[2] is not None
+            self._see_labels(args[1], int(args[0].shape[1]), int(args[4]), weighted=weighted)
         elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
             self.classes = max(self.classes, 2)
 
@@ -218,7 +221,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def _is_guess(self, tensor: torch.Tensor) -> bool:
         return bool(self.guesses.of(tensor))
 
-    def _see_labels(self, labels: torch.Tensor, classes: int, ignored: int) -> None:
+    def _see_labels(
+        self, labels: torch.Tensor, classes: int, ignored: int, *, weighted: bool
+    ) -> None:
         """Of several heads those of the one with the most classes; labels that are ``ignored`` are none."""
         if self._is_guess(labels):
             return
@@ -228,7 +233,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         counts = Counter(labels.tolist())
         counts.pop(ignored, None)
         if classes == self.classes and counts:
-            self.labels.append(Labels(self.host.steps, labels.detach(), counts))
+            at = self.host.steps, self.host.backwards
+            self.labels.append(Labels(*at, labels.detach(), counts))
+            self.weighted = weighted
 
     def _see_loss(self, loss: torch.Tensor) -> None:
         """The first loss that is not finite: find out at once where it came from."""
@@ -356,9 +363,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         counts = self._counts()
         several = [each for each in counts if each.total() >= FEWEST_LABELS]
         purities = [max(each.values()) / each.total() for each in several]
-        module = self.host.seams.get("module")
-        judged = module.evaluations() if isinstance(module, ModuleSeam) else Evaluations()
-        left = module.left_in_evaluation() if isinstance(module, ModuleSeam) else (0, None)
+        module = self.host.seam(ModuleSeam)
+        judged = module.evaluations() if module is not None else Evaluations()
+        left = module.left_in_evaluation() if module is not None else (0, None)
         shuffles = _shuffles(self.host)
         return Health(
             update_ratio=median(self.ratios) if self.ratios else None,
@@ -388,6 +395,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             sigmoid_twice=self.loss_inputs.where("sigmoid_twice"),
             crossed=self.loss_inputs.where("crossed"),
             classes=self.classes,
+            weighted=self.weighted,
             purity=sum(purities) / len(purities) if purities else None,
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
@@ -397,15 +405,20 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
     def _counts(self) -> list[Counter[int]]:
         """Of the labels; not of those that are one class, and the same ones in several steps: these were
-        made up beforehand.
+        made up beforehand. And not where one backward pass learns from several others each: these are a
+        text's characters, one after another, as rare as they are.
         """
+        passes: dict[tuple[int, int], list[Counter[int]]] = {}
+        for each in self.labels:
+            passes.setdefault((each.steps, each.passes), []).append(each.counts)
+        alike = {at for at, counts in passes.items() if all(one == counts[0] for one in counts)}
         places = [(each.given.data_ptr(), *each.counts) for each in self.labels]
         steps = {(each.steps, place) for each, place in zip(self.labels, places, strict=True)}
         again = Counter(place for _, place in steps)
         return [
             each.counts
             for each, place in zip(self.labels, places, strict=True)
-            if len(each.counts) > 1 or again[place] == 1
+            if (each.steps, each.passes) in alike and (len(each.counts) > 1 or again[place] == 1)
         ]
 
     def _rate_gone(self) -> tuple[float, float, int] | None:
@@ -486,4 +499,5 @@ def _is_binary(given: torch.Tensor) -> bool:
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:
     numbers = parameter.detach().flatten()
-    return numbers[:: max(1, len(numbers) // MOST_NUMBERS)]
+    some = numbers[:: max(1, len(numbers) // MOST_NUMBERS)]
+    return torch.view_as_real(some.resolve_conj()).flatten() if some.is_complex() else some

@@ -116,10 +116,21 @@ def free_memory(root: Path = ROOT) -> int:
     return max(0, min(free))
 
 
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+"""variables of torchrun, mpirun and srun"""
+
+
 def local_ranks() -> int:
-    """Ranks of one training that share this machine, as torchrun tells; else one."""
-    told = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(told)) if told.isdigit() else 1
+    """Ranks of one training that share this machine, as who started them tells; else all that have met."""
+    for name in LOCAL_RANKS:
+        told = os.environ.get(name, "")
+        if told.isdigit():
+            return max(1, int(told))
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available():
+        return 1
+    met = torch.distributed.is_initialized()
+    return int(torch.distributed.get_world_size()) if met else 1
 
 
 def accelerators() -> tuple[Accelerator, ...]:

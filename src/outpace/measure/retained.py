@@ -68,15 +68,26 @@ def find_retained(
     What carries autograd graphs goes before what does not. Without an earlier look, the largest
     container of tensors with graphs is named. None where nothing fits.
     """
+    best = _most(before, frame or sys._getframe(1))
+    return None if best is None else (best.name, _where(best))
+
+
+def retains_data(before: Look | None = None, frame: FrameType | None = None) -> bool:
+    """Whether what `find_retained` names carries no graphs, and may be kept for no longer than an epoch."""
+    best = _most(before, frame or sys._getframe(1))
+    return best is not None and carries_graph(best.value) is False
+
+
+def _most(before: Look | None, frame: FrameType) -> Holder | None:
     best: tuple[tuple[bool, int], Holder] | None = None
-    for holder in holders(frame or sys._getframe(1)):
+    for holder in holders(frame):
         more = _growth(holder, before)
         graph = carries_graph(holder.value) if more > 0 else None
         if graph is None or (before is None and not graph):
             continue
         if best is None or (graph, more) > best[0]:
             best = (graph, more), holder
-    return None if best is None else (best[1].name, _where(best[1]))
+    return None if best is None else best[1]
 
 
 def fills_up(before: Look | None = None, frame: FrameType | None = None) -> bool:

@@ -20,16 +20,16 @@ FORWARD = 0.4
 
 def training_loader(host: Host) -> tuple[Any, Record] | None:
     """The DataLoader that feeds the steps; of several the one that they wait for most."""
-    seam = host.seams.get("loader")
-    if isinstance(seam, LoaderSeam):
-        # One batch that many steps learn from feeds none of them.
-        pairs = [
-            (k, r)
-            for k, r in list(seam.records.items())
-            if r.trains and not (r.draws == 1 and host.steps > ONCE)
-        ]
-        return max(pairs, key=lambda pair: pair[1].wait, default=None)
-    return None
+    seam = host.seam(LoaderSeam)
+    if seam is None:
+        return None
+    # One batch that many steps learn from feeds none of them.
+    pairs = [
+        (k, r)
+        for k, r in list(seam.records.items())
+        if r.trains and not (r.draws == 1 and host.steps > ONCE)
+    ]
+    return max(pairs, key=lambda pair: pair[1].wait, default=None)
 
 
 def steps_of_epoch(host: Host, course: Course) -> float | None:
@@ -49,8 +49,8 @@ def steps_of_epoch(host: Host, course: Course) -> float | None:
 
 def forget_epochs(host: Host) -> None:
     """What is over was another training, whose epochs may have been left sooner or later."""
-    seam = host.seams.get("loader")
-    if isinstance(seam, LoaderSeam):
+    seam = host.seam(LoaderSeam)
+    if seam is not None:
         for record in list(seam.records.values()):
             record.steps = record.stepped = 0
 
@@ -63,8 +63,8 @@ def validation_on_others(
     Its batches are drawn as those of a step, which takes ``drawing`` of its time for a ``batch`` of
     samples, and go through the model forward. ``untouched``: only loaders that gave no batch yet.
     """
-    seam = host.seams.get("loader")
-    if not isinstance(seam, LoaderSeam):
+    seam = host.seam(LoaderSeam)
+    if seam is None:
         return 0.0
     samples = sum(
         (seam.record_of(loader).length or 0) * (loader.batch_size or max(1, host.batch_size))

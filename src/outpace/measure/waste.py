@@ -40,6 +40,7 @@ class Waste:
     def __init__(self) -> None:
         self.flops = 0.0
         self.packed = False
+        """sequences without their padding were made: what is met of it is not computed with"""
         self.batches: dict[int, torch.Tensor] = {}
         """sequences of vectors, by their memory"""
         self.padding = self.trimmed = 0.0
@@ -60,13 +61,15 @@ class Waste:
         """
         if name in SPARSE_AT:
             self._look_up(args, args[SPARSE_AT[name]] if len(args) > SPARSE_AT[name] else False)
-        if name == "embedding":
+        if name == "_pack_padded_sequence":  # what is padding is left out
+            self.packed, self.padding, self.trimmed = True, 0.0, 0.0
+        if name == "embedding" and not self.packed:
             entries = len(args[0])
             if entries >= self.entries:
                 before = (self.padding, self.trimmed) if entries == self.entries else (0.0, 0.0)
                 self.entries = entries
                 self.padding, self.trimmed = max(before, padded(args[1]))
-        if not self.entries and not backward:
+        if not self.entries and not self.packed and not backward:
             self._look_at_features(name, args, flops)
         if flops:
             looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
@@ -79,10 +82,6 @@ class Waste:
 
     def _look_at_features(self, name: str, args: Any, flops: float) -> None:
         """Of sequences of vectors, the batches that a layer computes with and nothing is learnt through."""
-        self.packed = self.packed or name == "_pack_padded_sequence"
-        if self.packed:  # what is padding is left out
-            self.padding = self.trimmed = 0.0
-            return
         given = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if name in VIEWS and given is not None and given.dim() == 3 and not given.requires_grad:
             self.batches[address_of(given)] = given  # a linear layer makes rows of it first
@@ -127,8 +126,10 @@ class Waste:
 
 
 def zeros(tensor: torch.Tensor) -> float:
-    """Share of zeros in a matrix of some size; 0 for anything else."""
+    """Share of zeros in a matrix of some size; 0 for anything else, as one that is stored as sparse."""
     if tensor.dim() < 2 or tensor.numel() < FEWEST or not tensor.is_floating_point():
+        return 0.0
+    if tensor.layout is not torch.strided:
         return 0.0
     return 1.0 - float(torch.count_nonzero(tensor.detach())) / tensor.numel()
 
@@ -150,7 +151,8 @@ def padded(indices: torch.Tensor) -> tuple[float, float]:
     """Share of positions in a batch of sequences (batch x length) that repeat one index to an end.
 
     And the share that lies beyond the longest of these sequences. Not where there are rows of nothing else,
-    as the steps of a batch that lies the other way have them.
+    as the steps of a batch that lies the other way have them. And not of an index that is often met elsewhere
+    too, as a blank pixel, or at the last position alone, as the value of a table's last field.
     """
     if indices.dim() != 2 or min(indices.shape) < 2:
         return 0.0, 0.0
@@ -180,7 +182,8 @@ def padded_vectors(batch: torch.Tensor) -> tuple[float, float]:
 def _runs(indices: torch.Tensor) -> tuple[float, float]:
     last = indices[:, -1].mode().values
     runs = (indices.flip(1) == last).long().cumprod(1).sum(1)
-    only = float((runs == indices.shape[1]).float().mean())
-    if only > OFTEN:
+    only, total = float((runs == indices.shape[1]).float().mean()), int(runs.sum())
+    elsewhere = int((indices == last).sum()) - total
+    if only > OFTEN or int(runs.max()) < 2 or elsewhere > OFTEN * (indices.numel() - total):
         return 0.0, 0.0
-    return float(runs.sum()) / indices.numel(), float(runs.min()) / indices.shape[1]
+    return total / indices.numel(), float(runs.min()) / indices.shape[1]

@@ -10,7 +10,7 @@ from outpace.measure.growth import Growth
 from outpace.measure.ledger import WARM_UP
 from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
-from outpace.measure.retained import Look, fills_up, find_retained, look
+from outpace.measure.retained import Look, fills_up, find_retained, look, retains_data
 from outpace.measure.subjects import forget_epochs, steps_of_epoch, training_loader
 from outpace.measure.trainings import Taught
 from outpace.measure.validation import ValidationLosses
@@ -49,6 +49,8 @@ class Watcher:
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
+        self.retained_data = False
+        """what is kept has no graphs"""
         self.fills = False
         """memory grows as something is filled that has a limit of its own"""
         self.course = Course()
@@ -126,6 +128,7 @@ class Watcher:
         trend = self.growth.trend()
         if trend is not None and trend.grows:
             self.retained = _unless_raised(find_retained, self.first_look)
+            self.retained_data = bool(_unless_raised(retains_data, self.first_look))
             self.fills = not self.retained and bool(_unless_raised(fills_up, self.first_look))
 
     def total_steps(self, micro_steps: int) -> int | None:
@@ -165,8 +168,8 @@ class Watcher:
         )
 
     def _fetches(self) -> Totals | None:
-        seam = self.host.seams.get("fetch")
-        if not isinstance(seam, FetchSeam):
+        seam = self.host.seam(FetchSeam)
+        if seam is None:
             return None
         return [
             (seam.totals(i, workers=False), seam.totals(i, workers=True)) for i in range(LOADERS)

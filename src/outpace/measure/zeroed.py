@@ -170,8 +170,8 @@ def is_zeroed(parameters: list[nn.Parameter]) -> bool:
 
 def zeroed(host: Host) -> Generator[None, None, Zeroed | None]:
     """Steps of which the gradients are followed; gives None where each is used."""
-    seam = host.seams["module"]
-    assert isinstance(seam, ModuleSeam)
+    seam = host.seam(ModuleSeam)
+    assert seam is not None
     if len(host.optimizers) < 2:
         return None  # of one model, whose gradients it steps
     watch, first = GradientWatch(host), host.steps

@@ -54,9 +54,19 @@ def rates_here(evidence: Evidence) -> Rates | None:
 
 def rates_there(device: Device, products: str | None) -> Rates | None:
     """Those of its data sheet, for ``products`` of that format; None where it has none for float32 either."""
-    half = {"bfloat16": device.bf16_tflops, "float16": device.fp16_tflops}.get(products or "")
+    half = _in_half(device, products)
     rate = half or device.tf32_tflops or device.fp32_tflops or device.bf16_tflops
     return Rates(rate * 1e12, device.bandwidth_gb_s * 1e9) if rate else None
+
+
+def in_tf32(device: Device, products: str | None) -> bool:
+    """Whether they are reckoned at a rate that a script has to ask for."""
+    faster = device.tf32_tflops is not None and device.tf32_tflops != device.fp32_tflops
+    return faster and not _in_half(device, products)
+
+
+def _in_half(device: Device, products: str | None) -> float | None:
+    return {"bfloat16": device.bf16_tflops, "float16": device.fp16_tflops}.get(products or "")
 
 
 def step_on(device: Device, evidence: Evidence) -> Reckoned | str:

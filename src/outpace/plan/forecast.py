@@ -66,7 +66,7 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "say so with --steps, --epochs or --samples, before the script's name",
         )
     wanted = steps or seen
-    found, fixed, more = terms(evidence, wanted), evidence.once_s, _unseen(evidence, wanted)
+    found, fixed, more = terms(evidence, wanted), _fixed_s(evidence), _unseen(evidence, wanted)
     rest = sum(found.values()) - fixed - more.estimate
     unsure = [one for one in evidence.run.recurring if not one.sure]
     doubted = sum(max(0.0, one.seconds(wanted) - one.each_s) for one in unsure)
@@ -99,7 +99,13 @@ def terms(evidence: Evidence, steps: int) -> dict[str, float]:
         name = "epoch_start" if one.name == "input" else one.name
         found[name] += one.seconds(steps) - in_ledger * times
     found["validation"] += _unseen(evidence, steps).estimate
+    found["earlier"] = evidence.run.before_s
     return {name: seconds for name, seconds in found.items() if abs(seconds) > LEAST_S}
+
+
+def _fixed_s(evidence: Evidence) -> float:
+    """Seconds that are spent once, however long the training is, another one before it included."""
+    return evidence.once_s + evidence.run.before_s
 
 
 def _grown(evidence: Evidence, steps: int) -> float:
@@ -152,7 +158,7 @@ def options(
     ``steps``: of the training, where that was said. ``cost``: USD that it may cost. ``device``: one that was
     asked about, and ``count`` of it.
     """
-    fixed = evidence.once_s
+    fixed = _fixed_s(evidence)
     length = steps or steps_seen(evidence)
     outside = _outside(evidence, length)
     found = []
@@ -215,8 +221,8 @@ def _outside(evidence: Evidence, steps: int) -> dict[GainOf, float]:
     whole = max(LEAST_S, sum(found.values()))
     inside: dict[GainOf, float] = {
         "steps": found.get("steps", 0.0),
-        "epochs": whole - evidence.once_s,
-        "run": whole,
+        "epochs": whole - _fixed_s(evidence),
+        "run": whole - evidence.run.before_s,
     }
     return {of: min(1.0, max(0.0, 1.0 - seconds / whole)) for of, seconds in inside.items()}
 
@@ -224,7 +230,7 @@ def _outside(evidence: Evidence, steps: int) -> dict[GainOf, float]:
 def _of_this_run(evidence: Evidence, gain: Gain, steps: int) -> Gain:
     """A gain of the run that the ledger is of, for one of so many steps: what is saved grows with them."""
     ledger = evidence.whole_s
-    whole = max(LEAST_S, sum(terms(evidence, steps).values()))
+    whole = max(LEAST_S, sum(terms(evidence, steps).values()) - evidence.run.before_s)
     here = max(0.0, 1.0 - evidence.once_s / whole)
     there = 1.0 - evidence.once_s / ledger if ledger > 0 else 0.0
     if there <= 0:

@@ -94,13 +94,13 @@ class Landing:
         """loops around the step can be left, but not the outermost, which turns again"""
         host.listeners.append(self.on_step)
         host.on_loss = self.loss.keep
-        self.loader = host.seams.get("loader")
-        self.rate = host.seams.get("rate")
+        self.loader = host.seam(LoaderSeam)
+        self.rate = host.seam(RateSeam)
         self.longer: Longer | None = None
         self.went_on = False
-        if isinstance(self.loader, LoaderSeam) and land is not None and ranks == 1:
+        if self.loader is not None and land is not None and ranks == 1:
             self.longer = self.loader.longer = Longer(self.goes_on)
-        if isinstance(self.rate, RateSeam) and land is not None:
+        if self.rate is not None and land is not None:
             self.rate.change = self.changed_rate
 
     # --- when it ends --------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Landing:
         """Only forecast from here on, the rate as the script has it: nobody would end what goes down."""
         self.land = None
         self.gave_up = True
-        if isinstance(self.rate, RateSeam):
+        if self.rate is not None:
             self.rate.change = None
         if self.crew is not None:
             self.crew.give_up()
@@ -361,7 +361,7 @@ class Landing:
 
     def rate_from_here(self) -> None:
         """It goes down from what the script has it at now."""
-        if isinstance(self.rate, RateSeam):
+        if self.rate is not None:
             self.rate.from_here()
 
     def way_down(self) -> float:
@@ -460,7 +460,7 @@ class Landing:
         self.left = False
         exits, last = ways_out(sys._getframe(1))
         asked = library_ends()
-        if isinstance(self.loader, LoaderSeam):
+        if self.loader is not None:
             self.loader.dry = not asked  # it validates once more
         followed = follow(exits, self.left_loops)
         self.inner_only = followed and not last
@@ -481,9 +481,9 @@ class Landing:
         has the rate that it is given.
         """
         self.left = True
-        if isinstance(self.rate, RateSeam):
+        if self.rate is not None:
             self.rate.no_others()
-        if isinstance(self.loader, LoaderSeam):
+        if self.loader is not None:
             self.loader.dry = False
 
     def why_it_goes_on(self, exits: list[Exits]) -> tuple[str, str | None]:

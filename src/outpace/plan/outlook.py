@@ -39,7 +39,7 @@ class Outlook:
         self._batches = self._steps = 0
         """of clean steps: a step at an epoch's begin may be of more batches than others"""
         self._noted = self._clean = 0
-        self._loader = host.seams.get("loader")
+        self._loader = host.seam(LoaderSeam)
 
     def note(self, step: Step, stood_s: float = 0.0, waited_s: float = 0.0) -> None:
         """A step ended, or a group of short ones; the process stood still in it for so long.
@@ -135,7 +135,7 @@ class Outlook:
         newest = self.host.drawn.learnt_from
         if newest is not None and newest.trains:
             return newest
-        if not isinstance(self._loader, LoaderSeam):
+        if self._loader is None:
             return None
         return next((each for each in list(self._loader.records.values()) if each.trains), None)
 

@@ -163,6 +163,8 @@ class Pace:
         self._block_s, self._block_steps = 0.0, 0
         self._far: list[tuple[float, int]] = []
         self._paused, self._paused_until = 0.0, 0
+        self._at_epochs = False
+        """a pause lay between two epochs: another will at the next"""
         self._since, self._longest_since = 0.0, 0.0
         """seconds of what was too short for a pause, since the last one"""
         self._ever, self._lately = Fluctuation(), Fluctuation()
@@ -224,9 +226,12 @@ class Pace:
         apart = math.sqrt(self._spread * self._alike() * (1 / seen + 1 / to_come) + FLOOR**2)
         factor = max(math.exp(Z80 * apart), seen_by.limit(running))
         doubt = 1.0 if self._paused_until else 2.0
+        least = pausing / doubt
+        if self.paused == 1 and not self._at_epochs:
+            least = 0.0  # once, in the midst of an epoch: it need not come again
         return Estimate(
             running + pausing + stalling,
-            running / factor + pausing / doubt + stalling * max(0.0, 1 - chance),
+            running / factor + least + stalling * max(0.0, 1 - chance),
             running * factor + most * doubt + stalling * (1 + chance),
         )
 
@@ -386,6 +391,7 @@ class Pace:
             self._paused_until = self.steps
             self._since = self._longest_since = 0.0
             self.paused += 1
+            self._at_epochs = self._at_epochs or begins
             pause = self._note_long(seconds, count)
             self._pauses.append(pause)
             self._keep_full(pause)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.changes import on
-from outpace.plan.elsewhere import step_on
+from outpace.plan.elsewhere import in_tf32, step_on
 from outpace.plan.epochs import notes
 from outpace.plan.fit import between, depends, fit, fitted, left_out, read_runs, resampled
 from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen, terms
@@ -282,7 +282,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     spent = terms(evidence, steps)
     rate = steps / spent["steps"] if spent.get("steps") else None
     there = device(asked.device) if asked.device is not None else None
-    said = tuple(notes(evidence, steps))
+    said = (*measured.notes, *notes(evidence, steps))
     found = options(
         evidence,
         measured.findings,
@@ -304,6 +304,11 @@ def _of_script(asked: Question, measured: Session) -> Plan:
             )
         elif not {on(there, 1), on(there, asked.count)} & {one.change for one in found}:
             said += (f"{there.name} would end it no sooner",)
+        elif in_tf32(there, compute.products):
+            asks = 'torch.set_float32_matmul_precision("high")'
+            said += (
+                f"on {there.name} float32 products are reckoned as TF32, which is what {asks} asks for",
+            )
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
         forecast=Forecast(seconds, fits, said, usd, None, asked.cost, steps, rate, spent),

@@ -36,12 +36,12 @@ def until(
 
     ``budget`` and ``reserve`` are times such as ``"18h"`` or seconds, from the first batch on; the
     last step ends before they are over, as far as those before it tell, of which the first, most often
-    slow, tells nothing. The rates of ``optimizer``
-    follow the schedule from what they are at the first batch, those of a group that joins later from
-    what it brings. The time goes on while the machine sleeps. Raises UsageError for times that
-    cannot be read or leave nothing, for a loader without batches, an optimizer without a rate, and
-    in one of several processes that train together, which would not end at the same step. A generator
-    that ends before the time is up ends the training, which is said on stderr.
+    slow, tells nothing. The rates of ``optimizer`` follow the schedule from what they are at the first
+    batch, those of a group that joins later from what it brings; after the loop they are that again. The
+    time goes on while the machine sleeps. Raises UsageError for times that cannot be read or leave nothing,
+    for a loader without batches, an optimizer without a rate, and in one of several processes that train
+    together, which would not end at the same step. A generator that ends before the time is up ends the
+    training, which is said on stderr.
 
     Example::
 
@@ -83,6 +83,22 @@ def _batches(
 ) -> Iterator[T]:
     # By a weight of each group: loading a state replaces the groups, and some may be taken out.
     largest: MutableMapping[Any, float] = WeakIdKeyDictionary()
+    try:
+        yield from _drawn(seconds, loader, optimizer, schedule, clock, largest)
+    finally:  # what trains on after the loop, or another day, begins at the rates that the script gave
+        for group in optimizer.param_groups if optimizer is not None else []:
+            if group["params"] and (own := largest.get(group["params"][0])) is not None:
+                set_rate(group, own)
+
+
+def _drawn(
+    seconds: float,
+    loader: Iterable[T],
+    optimizer: Any,
+    schedule: Schedule,
+    clock: Callable[[], float],
+    largest: MutableMapping[Any, float],
+) -> Iterator[T]:
     begun = last = clock()
     recent: list[float] = []
     epoch = steps = 0

@@ -63,6 +63,8 @@ class Health(msgspec.Struct, frozen=True):
     """how often each class was the label, the most frequent first"""
     classes: int = 0
     """outputs that the loss chooses from"""
+    weighted: bool = False
+    """the loss has a weight for each class"""
     purity: float | None = None
     """share of the most frequent label in a batch, on average"""
     validated_training: int = 0

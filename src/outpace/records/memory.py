@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -30,8 +32,14 @@ class Memory(msgspec.Struct, frozen=True):
     """resident, without pages of mapped files"""
     growth_bytes_step: float = 0.0
     growth_low: float = 0.0
+    growth_seen_by: Literal["cuda", "heap", "rss"] | None = None
+    """of a GPU's memory, or of the machine's; None where that is not known"""
+    growth_room: float | None = None
+    """bytes that it may grow by at the most, as they were taken before; None where nothing tells"""
     retained_where: str | None = None
     retained_name: str | None = None
+    retained_data: bool = False
+    """what it keeps has no graphs, as the outputs of an epoch"""
     beside_bytes: int = 0
     """what else counts against the limit: libraries, data in memory, other tensors"""
     free_bytes: int | None = None

@@ -8,12 +8,16 @@ import msgspec
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A script, a module (``-m pkg.train``) or a command (``-- torchrun ... train.py``)."""
+    """A script, a module (``-m pkg.train``) or a command (``-- torchrun ... train.py``).
+
+    ``unbuffered``: it was named as ``python -u train.py``.
+    """
 
     kind: Literal["script", "module", "command"]
     name: str
     args: tuple[str, ...] = ()
     cwd: str = "."
+    unbuffered: bool = False
 
     @property
     def words(self) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from outpace.records.counted import counted
 from outpace.records.machine import Machine
 
 OUTCOMES = {"better": ", taken", "ahead": ""}
@@ -58,7 +59,7 @@ class Tried(msgspec.Struct, frozen=True):
         why = f" ({self.why})" if self.why else ""
         if not self.seeds:
             return f"tried {self.what}{why}: {self.verdict}"
-        seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        seeds = counted(self.seeds, "seed")
         cost, base = (math.inf if each is None else each for each in (self.cost, self.base))
         return (
             f"tried {self.what} against {self.against}{why}: {cost:.3g} for {base:.3g} after "

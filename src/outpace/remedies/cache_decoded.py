@@ -92,7 +92,12 @@ class CacheDecoded(Remedy):
         )
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """``Image.open(path).convert("RGB")`` goes through a cache, with no limit to its memory."""
+        """``Image.open(path).convert("RGB")`` goes through a cache, which has no limit: only where all that
+        each process decodes may be kept.
+        """
+        processes = max(1, evidence.input.workers)
+        if processes * decoded_bytes(evidence) > int(settings["limit_mib"]) * 2**20:
+            return source
         changed = open_images_by(source, "opened")
         if changed == source:
             return source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
+from outpace.records.counted import counted
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
@@ -52,12 +53,12 @@ class LoaderWorkers(Remedy):
         chosen = self.settings(evidence)
         best = chosen["workers"]
         if best != data.workers:
-            return Verdict(
-                True, f"{best} workers instead of {data.workers}, by CPU seconds a batch"
-            )
+            now = counted(int(best), "worker")
+            return Verdict(True, f"{now} instead of {data.workers}, by CPU seconds a batch")
         if "place_bytes" in chosen:
-            return Verdict(True, f"{best} workers that write batches to the same memory again")
-        return Verdict(False, f"{data.workers} workers are predicted to be best")
+            who = counted(int(best), "worker that writes", "workers that write")
+            return Verdict(True, f"{who} batches to the same memory again")
+        return Verdict(False, f"as many workers as there are, {best}, are predicted to be best")
 
     def alternatives(self, evidence: Evidence) -> list[Settings]:
         """Numbers of workers by predicted gain."""

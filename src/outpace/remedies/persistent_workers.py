@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
+from outpace.records.counted import counted
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.gain import NO_GAIN, Gain
@@ -56,7 +57,7 @@ class PersistentWorkers(Remedy):
             return Verdict(False, "the run has one epoch")
         share = self.churn(evidence)
         whole = "a step" if data.restarts else "an epoch"
-        reason = f"starting and ending {data.workers} workers takes {100 * share:.0f} % of {whole}"
+        reason = f"starting and ending {counted(data.workers, 'worker')} takes {100 * share:.0f} % of {whole}"
         return Verdict(share >= WORTH, reason)
 
     def churn(self, evidence: Evidence) -> float:

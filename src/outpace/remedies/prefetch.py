@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
+from outpace.records.counted import counted
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
@@ -57,7 +58,8 @@ class Prefetch(Remedy):
         if data.kind not in ("loader", "iterable"):
             return Verdict(False, "batches do not come from a DataLoader")
         if data.workers:
-            return Verdict(False, f"{data.workers} workers make batches ahead already")
+            who = counted(data.workers, "worker makes", "workers make")
+            return Verdict(False, f"{who} batches ahead already")
         shared = shared_streams(evidence)
         if shared and left_early(evidence):
             return Verdict(

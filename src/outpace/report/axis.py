@@ -51,7 +51,7 @@ def ratio_axis(ratios: Iterable[float | None]) -> Axis:
     room = (high / low) ** 0.05
     low, high = low / room, high * room
     axis = Axis(low, high, log=True)
-    return axis._replace(ticks=_place(axis, _ratio_steps(low, high), words.times))
+    return axis._replace(ticks=_place(axis, _ratio_steps(low, high), "{:g}×".format))
 
 
 def _ratio_steps(low: float, high: float) -> list[float]:

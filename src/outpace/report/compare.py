@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outpace.errors import UsageError
+from outpace.records.counted import counted
 from outpace.records.finding import Finding
 from outpace.records.ledger import NAMES
 from outpace.records.session import Session
@@ -227,7 +228,7 @@ def _remarks(a: Session, b: Session) -> Iterator[str]:
     yield NOTE
     if _other_batch(a, b):
         yield (
-            f"A step has {words.count(b.evidence.samples_a_step, 'sample')} instead of "
+            f"A step has {counted(b.evidence.samples_a_step, 'sample')} instead of "
             f"{a.evidence.samples_a_step:,}: times of steps are not compared."
         )
     if a.machine.fingerprint != b.machine.fingerprint:

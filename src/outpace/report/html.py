@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
+from outpace.records.counted import counted
 from outpace.records.gain import Gain
 from outpace.records.recipe_file import recipe_text
 from outpace.records.session import Session
@@ -95,7 +96,7 @@ def environment() -> jinja2.Environment:
         filters,
         rate=words.rate,
         place=words.place,
-        count=words.count,
+        count=counted,
         tone=_tone,
         pct=_pct,
         learning=sentences.learning_sentence,

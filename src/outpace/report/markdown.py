@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from outpace.records.counted import counted
 from outpace.records.recipe_file import recipe_text
 from outpace.records.session import Session
 from outpace.records.trial import Trial
@@ -85,7 +86,7 @@ def _what(session: Session) -> str:
     facts = [code(words.outpace(session.command, session.target))]
     if steps.count:
         facts += [
-            f"{words.count(steps.count, 'step')} of {words.seconds(steps.median_s)}",
+            f"{counted(steps.count, 'step')} of {words.seconds(steps.median_s)}",
             f"{words.seconds(steps.cpu_s)} of CPU time a step",
             f"{words.number(steps.samples_per_s)} samples a second",
         ]
@@ -174,7 +175,7 @@ def _memory(session: Session) -> str:
 
 def _machine(session: Session) -> str:
     machine = session.machine
-    cores, memory = words.count(machine.cores, "core"), words.size(machine.memory_bytes)
+    cores, memory = counted(machine.cores, "core"), words.size(machine.memory_bytes)
     hardware = f"{text(machine.cpu)}, {cores}, {memory}"
     lines = [
         f"- {hardware}; {text(machine.system)}",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from outpace.plan.budget import arithmetic, duration
 from outpace.plan.hardware import CONTEXT_BYTES
 from outpace.plan.question import PUBLISHED_MFU, Chosen, Question, hours_of
+from outpace.records.counted import counted
 from outpace.records.plan import (
     Estimate,
     Flops,
@@ -27,6 +28,7 @@ KEEPS = {
     "learning": "less: it is another training",
 }
 TERMS = {
+    "earlier": "all that came before it",
     "startup": "start-up",
     "epoch_start": "epochs' starts",
     "epoch_end": "epochs' ends",
@@ -77,7 +79,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
 
 def _spent(found: Forecast) -> str:
     """What the estimate is the sum of: "900 steps at 12.3 a second: 1m13s; start-up 4s"."""
-    text = words.count(found.steps or 0, "step")
+    text = counted(found.steps or 0, "step")
     if found.steps_per_s is not None:
         text += f" at {_pace(found.steps_per_s)}: {duration(found.terms['steps'])}"
     others = ((name, found.terms.get(name, 0.0)) for name in TERMS)
@@ -124,8 +126,13 @@ def _option(asked: Question, option: Option) -> str:
         text += f"; {money(option.usd.estimate)}"
         text += f" ({option.price})" if option.price is not None else ""
     if option.scale is not None:
-        text += f"; {option.scale:.2f}x the steps in the time"
+        text += f"; {scale(option.scale)} the steps in the time"
     return f"{text}; keeps {KEEPS[option.keeps]}"
+
+
+def scale(times: float) -> str:
+    """How much of a training there is time for: ``1.25x``, ``0.0042x``."""
+    return f"{times:.2f}x" if times >= 0.1 else f"{times:.2g}x"
 
 
 def memory_lines(plan: Plan, name: str) -> Iterator[str]:
@@ -133,7 +140,7 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
     assert plan.memory
     assert isinstance(plan.flops, StepFlops)
     memory = plan.memory
-    samples = words.count(memory.batch, "sample")
+    samples = counted(memory.batch, "sample")
     if memory.micro_steps > 1:
         samples = f"{memory.micro_steps} batches of {samples}"
     yield (
@@ -149,7 +156,7 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
         kept = ", ".join(f"{layer.name} {words.size(layer.bytes)}" for layer in layers)
         how = "as measured"
         if memory.batch != memory.own_batch:
-            how += f" with {words.count(memory.own_batch, 'sample')}, in proportion"
+            how += f" with {counted(memory.own_batch, 'sample')}, in proportion"
         yield f"kept for the backward pass, {how}: {kept}"
     if memory.largest_batch is not None:
         how = "tried" if memory.largest_tried else "predicted"
@@ -161,7 +168,7 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
             f"; a step takes {room.time:.2f}x as long, predicted" if room.time is not None else ""
         )
         yield f"  {fits}{room.change:<{width}}  {words.size(room.peak_bytes)}, {room.how}{time}"
-    own = "" if memory.batch == memory.own_batch else words.count(memory.own_batch, "sample")
+    own = "" if memory.batch == memory.own_batch else counted(memory.own_batch, "sample")
     yield arithmetic_of(plan.flops, f" with {own}" if own else "")
 
 
@@ -258,7 +265,8 @@ def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Ite
             f" ({epochs:.3g} {unit} of {short(asked.unique_tokens)} tokens, worth "
             f"{short(given.fresh_tokens)} fresh ones)"
         )
-    lost = f": {100 * given.wasted:.0f} % of the compute is wasted" if given.wasted else ""
+    percent = min(99.0, 100 * given.wasted) if given.wasted else 0.0  # some of it is of use
+    lost = f": {percent:.0f} % of the compute is wasted" if percent else ""
     lost += f" ({money(given.wasted_usd)})" if given.wasted_usd is not None else ""
     means = {
         "balanced": "as good as balanced",

@@ -15,7 +15,7 @@ from outpace.records.plan import Forecast, MemoryPlan, Plan
 from outpace.report import words
 from outpace.report.axis import Axis, log_axis
 from outpace.report.html import GENERATOR, environment
-from outpace.report.plan import KEEPS, mark, money, short
+from outpace.report.plan import KEEPS, mark, money, scale, short
 
 COMPUTE = (0.01, 0.1, 1.0, 10.0, 100.0)
 """times the compute whose best losses the lines of equal loss are drawn for"""
@@ -64,6 +64,7 @@ def render_plan(asked: Question, plan: Plan, law: Chosen | None, lines: Sequence
             options=options,
             judged=asked.time is not None or asked.cost is not None,
             mark=lambda option: mark(asked, option).strip(),
+            scale=scale,
             scaled=any(option.scale is not None for option in options),
             keeps=KEEPS,
             money=money,

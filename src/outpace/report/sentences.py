@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from outpace.records.counted import counted
 from outpace.records.evidence import Overhead
 from outpace.records.finding import Finding, Learning
 from outpace.records.session import Session
@@ -64,7 +65,7 @@ def _until_then(session: Session) -> str:
     if not steps:
         return "No step was measured."
     bound = "" if session.bound == "none" else bound_sentence(session)
-    return f"{words.count(steps, 'step')} had been measured. {bound}".strip()
+    return f"{counted(steps, 'step')} had been measured. {bound}".strip()
 
 
 def _bound(session: Session) -> Verdict:
@@ -140,13 +141,13 @@ def ceiling_sentence(session: Session) -> str:
 def _tuned(session: Session) -> Verdict:
     accepted = list(dict.fromkeys(words.plain(t.remedy) for t in session.trials if t.accepted))
     names = {t.remedy for t in session.trials if t.was_tried}
-    tried = words.count(len(names), "remedy", "remedies")
+    tried = counted(len(names), "remedy", "remedies")
     if session.speedup is None or not accepted:
         said = f"{tried} tried." if names else "No remedy was tried."
         detail = f"{said} {bound_sentence(session)}"
         if unproven := _unproven(session):
             named = ", ".join(f"{words.plain(t.remedy)} {words.gain(t.measured)}" for t in unproven)
-            found = words.count(len(unproven), "faster remedy was", "faster remedies were")
+            found = counted(len(unproven), "faster remedy was", "faster remedies were")
             headline = f"{found} found, but quality is not proven."
             return Verdict(headline, f"Not proven: {named}. {detail}", "warn")
         if session.trials and not names:
@@ -207,9 +208,12 @@ def proof_sentence(proof: Proof | None) -> str:
     most, margin = _percent(proof.high), _percent(proof.margin)
     if most == margin:  # else what was refused by a hair would read as if it had passed
         most = _percent(proof.high, 4)
+    limit = f"at most {most} worse"
+    if proof.high < 0:  # with that much confidence it is better
+        limit = f"at least {_percent(-proof.high)} better"
     figures = (
-        f"over {words.count(proof.seeds, 'seed')} of {words.count(proof.steps, 'step')} the {name} "
-        f"is {_percent(abs(proof.difference))} {side}, at most {most} worse "
+        f"over {counted(proof.seeds, 'seed')} of {counted(proof.steps, 'step')} the {name} "
+        f"is {_percent(abs(proof.difference))} {side}, {limit} "
         f"with {_percent(proof.confidence)} confidence; the margin is {margin} "
         f"of {part_of(proof)}"
     )
@@ -246,9 +250,9 @@ def ledger_span(session: Session) -> str:
     """What the ledger's rows add up to: the whole run where its length is known, or what was seen."""
     run = session.evidence.run
     total = sum(row.seconds for row in session.ledger if words.finite(row.seconds))
-    seen = words.count(session.steps.count, "step")
+    seen = counted(session.steps.count, "step")
     if run.total_steps and not run.finished and total > 1.01 * run.wall_s:
-        steps = words.count(run.total_steps, "step")
+        steps = counted(run.total_steps, "step")
         return f"{words.seconds(total)}: the whole run of {steps}, from {seen} seen"
     return f"{words.seconds(total)}, {seen}"
 

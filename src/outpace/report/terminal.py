@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from outpace.records.counted import counted
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.session import Session
@@ -126,7 +127,7 @@ def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
         cells.append((words.plain(row.name), drawn, *figures, Text(where, "dim")))
     if small:
         figures = words.share(rest).rjust(7), words.seconds(spent).rjust(took)
-        cells.append((Text(words.count(len(small), "other"), "dim"), "", *figures, ""))
+        cells.append((Text(counted(len(small), "other"), "dim"), "", *figures, ""))
     yield grid((max(1, min(11, width - took - 11)), long, 7, took, place), cells)
 
 

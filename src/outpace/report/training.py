@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from outpace.records.counted import counted
 from outpace.records.machine import Machine
 from outpace.records.training import OUTCOMES, Row, Training, Tried
 from outpace.report import words
@@ -43,7 +44,7 @@ def verdict(training: Training) -> Verdict:
         got = f": the best is {best}" if words.finite(training.metric) else ""
         return Verdict(f"{target} not reached{got}.", detail, "warn")
     if training.best is None:
-        steps = words.count(training.steps, "step")
+        steps = counted(training.steps, "step")
         return Verdict(f"It trained for {steps}, and nothing was validated.", detail, "plain")
     if not words.finite(training.metric):
         return Verdict("No validation gave a number.", detail, "bad")
@@ -65,7 +66,7 @@ def source(training: Training) -> str:
 def ended(training: Training) -> str:
     """``Ended by the budget after 45 s: 1,200 steps, 12 epochs.``"""
     why = ENDED.get(training.stopped, words.plain(training.stopped))
-    steps, epochs = words.count(training.steps, "step"), words.count(training.epochs, "epoch")
+    steps, epochs = counted(training.steps, "step"), counted(training.epochs, "epoch")
     return f"Ended by {why} after {words.seconds(training.seconds)}: {steps}, {epochs}."
 
 
@@ -165,7 +166,7 @@ def notes(training: Training) -> list[str]:
 
 def machine(found: Machine) -> Iterator[str]:
     """Hardware and software, a line each."""
-    cores, memory = words.count(found.cores, "core"), words.size(found.memory_bytes)
+    cores, memory = counted(found.cores, "core"), words.size(found.memory_bytes)
     yield words.plain(f"{found.cpu}, {cores}, {memory}; {found.system}")
     for each in found.accelerators:
         yield f"{words.plain(each.name)}, {words.size(each.memory_bytes)}"

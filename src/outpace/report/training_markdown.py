@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from outpace.records.counted import counted
 from outpace.records.training import Training
-from outpace.report import training, words
+from outpace.report import training
 from outpace.report.markdown import MARKER, code, table, text
 
 
@@ -21,7 +22,7 @@ def render_training(found: Training) -> str:
 
 def _sections(found: Training) -> Iterator[tuple[str, str]]:
     head, rows, left_out = training.history(found)
-    more = f"\n\n{words.count(left_out, 'row')} between them left out." if left_out else ""
+    more = f"\n\n{counted(left_out, 'row')} between them left out." if left_out else ""
     yield "How it went", (_table(head, rows) or "No loss was recorded.") + more
     tried = _table(training.TRIED, training.tried(found))
     about = training.ABOUT_TRIED if tried else training.NOTHING_TRIED

@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outpace.records.counted import counted
 from outpace.records.training import Training
 from outpace.report import bars, training, words
 from outpace.report.terminal import WIDEST, commands, named, print_parts, title, verdict
@@ -29,7 +30,7 @@ def _parts(
     yield from verdict(training.verdict(found), console, width)
     curves = training.curves(found)
     if curves:
-        yield title("How it went", f"{words.count(len(found.history), 'row')}, from first to last")
+        yield title("How it went", f"{counted(len(found.history), 'row')}, from first to last")
         yield _curves(curves, width)
     if found.tried:
         yield title("What auto tried", "on held-out batches, after short trainings")

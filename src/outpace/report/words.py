@@ -40,11 +40,6 @@ def _lead(value: float) -> int:
     return math.floor(math.log10(abs(value))) + 1 if value else 1
 
 
-def count(value: int, noun: str, nouns: str | None = None) -> str:
-    """``1 step``, ``1,200 steps``."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {nouns or noun + 's'}"
-
-
 def share(value: float | None) -> str:
     """A share of one in percent."""
     if not finite(value):
@@ -113,12 +108,12 @@ def _scaled(value: float | None, base: float, units: tuple[str, ...]) -> str:
 
 
 def times(value: float | None) -> str:
-    """A speed-up: ``2.93×``; two decimals near one, where they matter, and none beyond sense."""
+    """A speed-up: ``2.93×``; two decimals near one, two digits far below it, and none beyond sense."""
     if value is not None and value > MOST:
         return f"over {MOST}×"
     if value is None or not finite(value) or abs(value) >= 10:
         return f"{number(value)}×" if value is not None and not math.isnan(value) else MISSING
-    return f"{value:.2f}×"
+    return f"{value:.2f}×" if abs(value) >= 0.1 else f"{number(value, 2)}×"
 
 
 def interval(gain: Gain) -> str:

@@ -149,9 +149,24 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def batch_size(batch: Any) -> int:
-    """Samples in a batch: the length of its first tensor."""
-    tensor = first_tensor(batch)
+    """Samples in a batch: the length of its first tensor, or of a list that has one for each sample."""
+    tensor, listed = first_tensor(batch), _listed(batch)
+    if listed:
+        return listed
     return tensor.size(0) if tensor is not None else 1  # nested tensors have no shape
+
+
+def _listed(batch: Any) -> int:
+    """Samples where each has a tensor of its own, as images of several sizes and what is in each
+    (``zip(*samples)``); 0 where they are stacked.
+    """
+    if not isinstance(batch, (tuple, list)) or not batch:
+        return 0
+    if not all(isinstance(each, (tuple, list)) and len(each) == len(batch[0]) for each in batch):
+        return 0
+    ranks = {one.dim() if isinstance(one, torch.Tensor) else 0 for one in batch[0]}
+    own = len(ranks) == 1 and 0 not in ranks and not scalable(batch)
+    return len(batch[0]) if own else 0
 
 
 def scalable(batch: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
@@ -49,6 +50,8 @@ class Epoch:
 
     def __next__(self) -> Any:
         seam, record = self.seam, self.record
+        if get_ident() != seam.host.phases.owner:  # whose time is not looked into
+            return self._or_instead(lambda: next(self.batches))
         if seam.dry:
             if ends_here(seam.host, record, sys._getframe(1)):
                 raise StopIteration
@@ -61,9 +64,14 @@ class Epoch:
 
     def draw(self) -> Any:
         """One batch, timed."""
+        return self._or_instead(
+            lambda: self.seam.draw(self.record, lambda _: next(self.batches), self)
+        )
+
+    def _or_instead(self, draw: Callable[[], Any]) -> Any:
         instead, self.instead = self.instead, None
         try:
-            return self.seam.draw(self.record, lambda _: next(self.batches), self)
+            return draw()
         except StopIteration:
             raise
         except Exception as error:
@@ -71,7 +79,7 @@ class Epoch:
                 raise
             self.epoch = instead(error)
         self.batches = self.epoch()
-        return self.seam.draw(self.record, lambda _: next(self.batches), self)
+        return draw()
 
     def begin_again(self) -> bool:
         """Go on with the batches of another epoch."""

@@ -6,7 +6,8 @@ training was drawn and before the step is over, and by coming in each step. With
 that never learn are taken for helpers, those in training mode where several learn, as a generator whose
 samples another one learns to know, or where one helps already, as a network that says which action is best
 beside the one that it learns from; and those that act: in training mode, on a part of a batch, as a
-policy is asked what to do next before it learns from what came of it.
+policy is asked what to do next before it learns from what came of it; also where it learns from that by a
+loader, made anew each time.
 """
 
 from __future__ import annotations
@@ -47,7 +48,14 @@ def of_the_step(host: Host, facts: RootFacts, module: nn.Module, args: tuple[Any
 
 
 def _acts(host: Host, module: nn.Module, args: tuple[Any, ...]) -> bool:
-    """Whether it is asked for what is learnt from later."""
-    if host.fed or not host.steps or not module.training:
+    """Whether it is asked for what is learnt from later.
+
+    Where a loader gives the batches, one is made for what each round of acting gave: the one before is gone
+    by then, or was made anew too. Beside a loader that stays it may be tried out, as on a text to go on with.
+    """
+    record = host.drawn.last
+    if host.fed and record is not None and (record.drawn or not record.remade):
+        return False
+    if not host.steps or not module.training:
         return False
     return 0 < batch_size(args) <= ACTS_ON * host.batch_size

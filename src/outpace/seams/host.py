@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from threading import enumerate as enumerate_threads
 from threading import get_ident
 from time import perf_counter_ns, process_time_ns
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from outpace.seams.compiled import graphs_compiled
 from outpace.seams.drawn import Drawn
@@ -68,6 +68,9 @@ class Seam(Protocol):
 
     def reconcile(self, setup: Setup) -> None:
         """Run the next step as ``setup`` says."""
+
+
+S = TypeVar("S", bound=Seam)
 
 
 @dataclass(slots=True)
@@ -183,6 +186,11 @@ class Host:
     def add(self, seam: Seam) -> None:
         """Have a seam among those that are put in."""
         self.seams[seam.name] = seam
+
+    def seam(self, kind: type[S]) -> S | None:
+        """The seam of a kind; None where it is left out."""
+        found = self.seams.get(kind.name)
+        return found if isinstance(found, kind) else None
 
     def install(self) -> None:
         """Put all seams in that have not failed."""

@@ -18,15 +18,19 @@ def lay_out(module: nn.Module, optimizers: Iterable[Optimizer], *, channels_last
     wanted = torch.channels_last if channels_last else torch.contiguous_format
     # torch's own way takes weights of 3-D convolutions for images too, and fails.
     for weight in (*module.parameters(), *module.buffers()):
-        if weight.dim() == 4:
+        if weight.dim() == 4 and is_alone(weight):
             weight.data = weight.data.contiguous(memory_format=wanted)
             if weight.grad is not None:
                 weight.grad.data = weight.grad.data.contiguous(memory_format=wanted)
     for optimizer in optimizers:
-        for _, state in of_weights(optimizer):
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor) and value.dim() == 4:
-                    state[key] = value.contiguous(memory_format=wanted)
+        lay_states(optimizer)
+
+
+def is_alone(weight: torch.Tensor) -> bool:
+    """Whether its memory is its own: what other processes have too, or is part of more, stays there."""
+    if weight.device.type == "cpu" and weight.is_shared():  # type: ignore[no-untyped-call]
+        return False
+    return weight.untyped_storage().nbytes() <= weight.nbytes
 
 
 def of_weights(optimizer: Optimizer) -> list[tuple[torch.Tensor, dict[str, Any]]]:
@@ -53,7 +57,7 @@ def lies_as(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def lay_states(optimizer: Optimizer) -> None:
-    """Have what an optimizer keeps of each weight lie as that does: what was loaded may not."""
+    """Have what an optimizer keeps of each weight lie as that does."""
     for weight, state in of_weights(optimizer):
         for key, value in state.items():
             of_weight = isinstance(value, torch.Tensor) and value.shape == weight.shape

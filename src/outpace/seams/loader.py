@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from threading import get_ident
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -203,6 +203,8 @@ class LoaderSeam:
             record = host.guard("loader", seam.begin_epoch, loader)
             if record is None:
                 return original(loader)
+            if seam.switching and not record.trains:
+                seam.feeding.let_others_work()
             if not seam.looks:
                 return seam.begin_own(loader, record)
             phases.push("input")
@@ -284,8 +286,10 @@ class LoaderSeam:
     def begin_epoch(self, loader: DataLoader[Any]) -> Record:
         """An epoch of a loader begins. Returns what is known of it."""
         host, record = self.host, self._met(loader)
-        if not (record.asked and record.restarts):
-            self._ask_length(loader, record)  # its data set may have grown
+        # Its data set may have grown; to count a stream may be to read all of it, and once is enough.
+        counted = record.asked and isinstance(loader.dataset, IterableDataset)
+        if not (counted or (record.asked and record.restarts)):
+            self._ask_length(loader, record)
         with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
             record.dataset = weakref.ref(loader.dataset)
         self._recognise(loader, record)
@@ -476,7 +480,9 @@ class LoaderSeam:
             self.host.pinned = set(found)
         if self.switching and not (self.feeding.setup.free_input and record.recent):
             record.recent.see(batch)
-        if record.draws <= 2 and (record.trains or not self.host.steps):
+        # The last batch of an epoch may be small.
+        rest = record.draws > 1 and record.given == record.length
+        if record.draws <= 2 and not rest and (record.trains or not self.host.steps):
             self.host.batch_size = batch_size(batch)
         if self.on_draw is not None:
             self.on_draw(record, batch)

@@ -104,8 +104,8 @@ class UnusedGradients:
 
     def quiet(self) -> list[nn.Parameter]:
         """Those that are to ask for none in a call that is made now."""
-        recompute = self.own or self.host.seams.get("recompute")
-        again = isinstance(recompute, RecomputeSeam) and recompute.where is not None
+        recompute = self.own or self.host.seam(RecomputeSeam)
+        again = recompute is not None and recompute.where is not None
         if again or not torch.is_grad_enabled():
             return []
         return [parameter for parameter in self.spared.values() if parameter.requires_grad]
@@ -114,8 +114,8 @@ class UnusedGradients:
 @contextmanager
 def sparing(host: Host) -> Iterator[None]:
     """Those that are spared ask for no gradient meanwhile: a model is called."""
-    seam = host.seams.get("unused")
-    quiet = seam.quiet() if isinstance(seam, UnusedGradients) else []
+    seam = host.seam(UnusedGradients)
+    quiet = seam.quiet() if seam is not None else []
     for parameter in quiet:
         parameter.requires_grad = False
     try:
@@ -130,8 +130,8 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
 
     With their model's facts; none where no optimizer was met.
     """
-    seam = host.seams.get("unused")
-    if not host.optimizers or not isinstance(seam, UnusedGradients):
+    seam = host.seam(UnusedGradients)
+    if not host.optimizers or seam is None:
         return
     held = held_by(*host.optimizers, *host.made)
     for module, facts in list(host.roots.items()):

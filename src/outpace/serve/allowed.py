@@ -21,7 +21,7 @@ from outpace.serve.held import all_kept, in_words
 from outpace.serve.left_behind import left_behind
 from outpace.serve.making import BatchMaker
 from outpace.serve.open_files import holds_open_file
-from outpace.serve.place_in_file import moves_place
+from outpace.serve.place_in_file import moves_place, open_files
 from outpace.serve.rates import Choice
 
 AS_ASKED = Choice("none", 0, 1, "as was asked for", 0.0)
@@ -65,6 +65,7 @@ def kinds(
     A file that is open is no reason to refuse those: each may open it. What samples leave behind is none to
     refuse threads: a lock may keep them apart.
     """
+    before = open_files()
     streams = maker.look(after)
     opened = holds_open_file(maker.source)
     if maker.unopened is not None:
@@ -72,6 +73,8 @@ def kinds(
     if kind == "none" or workers == 0:
         return AS_ASKED
     stays_open = kind != "processes" and (holds_open_file(maker.source) or _moves_place(maker))
+    if kind == "processes":  # what drawing opened outside of the data set is open for all of them
+        stays_open = bool(open_files() - before) and _moves_place(maker)
     opened |= stays_open
     if kind == "threads" and streams:
         raise UsageError(

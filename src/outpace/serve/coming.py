@@ -7,11 +7,12 @@ have changed in between must hold for them too: see `Coming.continues`, and `cro
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple, final
 
+from torch import is_inference_mode_enabled as inferring
 from torch.utils.data import default_collate
 
 from outpace.serve.executors import Executor, Threads
@@ -67,25 +68,29 @@ class Coming:
             epochs = epoch + 1
         self.asked: deque[Request] = deque()
         """for what was not drawn yet"""
+        self.modes: dict[int, set[bool]] = defaultdict(set)
+        """by epoch: whether its batches were asked for in inference mode, which their tensors are of then"""
         self.epoch, self.consumed = epoch, consumed
         """where what comes next begins"""
         self.over = False
         """no epoch follows"""
         self._epochs = epochs
         # It must not hold the loader, which would not end with its last user.
-        self._made = executor.made(_asking(terms, epoch, consumed, epochs, self.asked))
+        asking = _asking(terms, epoch, consumed, epochs, self.asked, self.modes)
+        self._made = executor.made(asking)
 
     def continues(self, executor: Executor, terms: Terms, epoch: int, consumed: int) -> bool:
         """Whether what comes next is what would be made now."""
         asked = (executor, terms, epoch, consumed)
         own = (self.executor, self.terms, self.epoch, self.consumed)
         same = not self.over and asked == own and self._state == self.maker.state()
-        return same and executor.alive()
+        return same and self.modes[epoch] <= {inferring()} and executor.alive()
 
     def of_epoch(self) -> Iterator[Made]:
         """Those that are left of the epoch."""
         left = self.terms.batches(self.terms.order.size - self.consumed)
         yield from islice(self._made, left)
+        self.modes.pop(self.epoch, None)
         self.epoch, self.consumed = self.epoch + 1, 0
         self.over = _is_over(self.epoch, self._epochs)
 
@@ -97,10 +102,16 @@ class Coming:
 
 
 def _asking(
-    terms: Terms, epoch: int, consumed: int, epochs: float | None, asked: deque[Request]
+    terms: Terms,
+    epoch: int,
+    consumed: int,
+    epochs: float | None,
+    asked: deque[Request],
+    modes: dict[int, set[bool]],
 ) -> Iterator[Request]:
     while True:
         for i in range(terms.batches(terms.order.size - consumed)):
+            modes[epoch].add(inferring())
             asked.append(terms.request(epoch, consumed + i * terms.together))
             yield asked[-1]
         epoch, consumed = epoch + 1, 0

@@ -9,11 +9,12 @@ not told from none; what comes to another name by a call, and what else a librar
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, final
 
 from torch.utils.data import Dataset
@@ -36,10 +37,13 @@ BY_CALL = ("setattr", "delattr", "__setattr__", "next", "readinto", "copyto", "s
 
 
 class Change(NamedTuple):
-    """An attribute of an object, or an outer variable, that is changed in a line."""
+    """An attribute of an object, or an outer variable, that is changed in a line. ``inside``: what a name of
+    the module, or of the function around, stands for is.
+    """
 
     name: str
     line: int
+    inside: bool = False
 
 
 def left_behind(*makers: Any) -> str | None:
@@ -54,10 +58,23 @@ def left_behind(*makers: Any) -> str | None:
             continue
         if users and not written(code):
             return f"the source of {code.co_name} in {short(code.co_filename)} cannot be read"
-        for name, line in _changed(code, owner is not None):
-            if not isinstance(held.get(name), threading.local):
+        outer = _outer(function)
+        for name, line, inside in _changed(code, owner is not None):
+            value = outer.get(name) if inside else held.get(name)
+            if inside and (name not in outer or isinstance(value, ModuleType)):
+                continue
+            if not isinstance(value, threading.local):
                 return f"{short(code.co_filename)}:{line} changes {name}"
     return None
+
+
+def _outer(function: FunctionType) -> dict[str, Any]:
+    """What the names of a function's module, and of the functions around it, stand for."""
+    found = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):  # it stands for nothing yet
+            found[name] = cell.cell_contents
+    return found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -72,10 +89,10 @@ def _changes(function: Function, bound: bool) -> Iterator[Change]:
     outer = {n for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for n in each.names}
     names = Names("".join(first), nodes)
     for node in nodes:
-        found: list[str | None] = []
+        found: list[Root | None] = []
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if name in outer:
-                found = [name]
+                found = [Root(name)]
             case ast.Attribute(ctx=ast.Store() | ast.Del()):
                 found = [names.root(node)]
             case ast.Subscript(value=value, ctx=ast.Store() | ast.Del()):
@@ -84,10 +101,10 @@ def _changes(function: Function, bound: bool) -> Iterator[Change]:
                 found = list(_by_call(node, names))
         for each in found:
             if each is not None:
-                yield Change(each, getattr(node, "lineno", 0))
+                yield Change(each.name, getattr(node, "lineno", 0), each.outside)
 
 
-def _by_call(call: ast.Call, names: Names) -> Iterator[str | None]:
+def _by_call(call: ast.Call, names: Names) -> Iterator[Root | None]:
     """What a method is called on, what a function is given, and where its result goes."""
     called = ""
     match call.func:
@@ -100,10 +117,17 @@ def _by_call(call: ast.Call, names: Names) -> Iterator[str | None]:
     if called in BY_CALL:
         for given in call.args:
             itself = isinstance(given, ast.Name) and given.id == names.me
-            yield names.me if itself else names.root(given)
+            yield Root(names.me) if itself else names.root(given)
     for word in call.keywords:
         if word.arg == "out":
             yield names.root(word.value)
+
+
+class Root(NamedTuple):
+    """An attribute of a method's object, or, ``outside``, a name that is not the function's own."""
+
+    name: str
+    outside: bool = False
 
 
 @final
@@ -112,27 +136,40 @@ class Names:
 
     def __init__(self, me: str, nodes: list[ast.AST]) -> None:
         self.me = me
-        self.parts: dict[str, str] = {}
-        """a local variable that is never anything else -> the attribute that it is a part of"""
+        self.parts: dict[str, Root] = {}
+        """a local variable that is never anything else -> what it is a part of"""
         bound = _bound(nodes)
+        self.own = {me, *bound, *_imported(nodes)}
         more = True
         while more:
             more = False
             for name in bound.keys() - self.parts.keys():
                 roots = [None if value is None else self.root(value) for value in bound[name]]
-                if None not in roots:
-                    self.parts[name], more = str(roots[0]), True
+                if roots[0] is not None and None not in roots:
+                    self.parts[name], more = roots[0], True
 
-    def root(self, node: ast.AST) -> str | None:
-        """The attribute that an expression is, or is a part of."""
+    def root(self, node: ast.AST) -> Root | None:
+        """What an expression is, or is a part of."""
         match node:
             case ast.Attribute(value=ast.Name(id=self.me), attr=attribute):
-                return attribute
+                return Root(attribute)
             case ast.Attribute(value=inner) | ast.Subscript(value=inner):
                 return self.root(inner)
             case ast.Name(id=name):
-                return self.parts.get(name)
+                return self.parts.get(name) if name in self.own else Root(name, outside=True)
         return None
+
+
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    """Names that a function imports, or defines."""
+    for node in nodes:
+        match node:
+            case ast.alias(name=name, asname=other):
+                yield other or name.split(".")[0]
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                yield name
 
 
 def _bound(nodes: list[ast.AST]) -> dict[str, list[ast.AST | None]]:

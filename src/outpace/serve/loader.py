@@ -158,6 +158,8 @@ class Loader:
         """workers are to be chosen anew"""
         self._waited_s = self._choosing_s = 0.0
         """seconds that were waited for batches so far, and that choosing workers took"""
+        self._looked_at: int | None = None
+        """state of what samples are made by, when it was looked at what they draw from"""
         self._filling = False
         """samples are being kept that were not before"""
 
@@ -202,7 +204,8 @@ class Loader:
             self._follow()
         self._begun, self._running = True, None
         filled = self._filling and self._kept() == len(self.source)
-        if filled or self._resized or self._may_choose_again():  # other workers may be best
+        # Other workers may be best.
+        if filled or self._resized or self._may_choose_again() or self._draws_otherwise():
             self.close()
             self.choice, self._resized = None, False
             self._filling = self._filling and not filled
@@ -212,6 +215,19 @@ class Loader:
         """Whether there is a reason to, and what it takes is little to what has been waited."""
         again_s = self.choice.again_s if self.choice is not None else 0.0
         return 0 < again_s < PROBED * self._waited_s - self._choosing_s
+
+    def _draws_otherwise(self) -> bool:
+        """Whether samples draw from other generators, since what makes them was changed."""
+        if self.choice is None or self._looked_at is None:
+            return False
+        state = self.maker.state()
+        if state is None or state == self._looked_at:
+            return False
+        self._looked_at, streams = state, self.maker.streams
+        with none_opened(self.source) as unopened:
+            self.maker.look(self.after if self.device is None else None)
+        unopened.for_forks()
+        return self.maker.streams != streams
 
     def _follow(self) -> None:
         """Have all samples of a data set that has grown or shrunk."""
@@ -258,6 +274,10 @@ class Loader:
                 given_up.close()
         if self._told == told:
             self._next_is(epoch + 1)
+        if self._looked_at is not None and self.choice is not None and self.choice.kind == "none":
+            self._looked_at = (
+                self.maker.state()
+            )  # samples that are made here may leave something behind
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"
             self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
@@ -265,6 +285,7 @@ class Loader:
     def _coming_from(self, terms: Terms, epoch: int, consumed: int) -> Coming:
         """Batches from there on: those that were begun in the epoch before, where they are the same."""
         executor = self._at_work()
+        self.maker.find_held()
         begun, self._coming = self._coming, None
         if begun is not None:
             if begun.continues(executor, terms, epoch, consumed):
@@ -279,8 +300,12 @@ class Loader:
             if self.choice is None:
                 with none_opened(self.source) as self.maker.unopened:
                     self.choice = self._chosen()
-                if self.choice.kind != "processes":
+                if self.choice.kind == "processes":
+                    self.maker.unopened.for_forks()
+                    self.maker.unopened.untouched = False
+                else:
                     self.maker.unopened = None
+                self._looked_at = None if self.maker.whole else self.maker.state()
             kind, workers, depth = self.choice[:3]
             size = self.choice.batch_bytes
             self._executor = start(

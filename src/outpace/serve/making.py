@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -112,7 +113,7 @@ class BatchMaker:
         self.collate = collate or collated
         self.random = transform is not None and takes_two(transform)
         plain = prepare is None and transform is None and collate is None
-        self.whole = plain and getattr(source, "gives_batches", False) is True
+        self.whole = plain and getattr(type(source), "gives_batches", False) is True
         self.sliced = plain and not self.whole
         self.copied = plain and (self.whole or type(source) is TensorDataset)
         """nothing is computed on the way"""
@@ -120,6 +121,8 @@ class BatchMaker:
         self.streams: tuple[str, ...] = ()
         self.held: dict[str, Any] = {}
         """those that are not the process's"""
+        self.held_in = os.getpid()
+        """in which they were found"""
         self.unopened: Unopened | None = None
         """the source as worker processes are to find it, and while samples are looked at before they begin"""
         self.slices = False
@@ -130,6 +133,24 @@ class BatchMaker:
     def __getstate__(self) -> dict[str, Any]:
         # What another process makes anew.
         return {**self.__dict__, "_slices": None, "unopened": None}
+
+    def find_held(self, *, by_drawing: bool = False) -> None:
+        """Find the generators that samples draw from as they are now: a script may have put others in their
+        place, and ``by_drawing`` a sample a process makes those that come with the first.
+        """
+        if not self.held:
+            return
+        if by_drawing:
+            with contextlib.suppress(Exception):  # told of when its turn comes
+                self.sample(0, 0)
+        found = held_by(
+            source=self.source,
+            prepare=self.prepare,
+            transform=self.transform,
+            collate=self.collate,
+        )
+        self.held = {name: found.get(name, one) for name, one in self.held.items()}
+        self.held_in = os.getpid()
 
     def state(self) -> int | None:
         """A number that is another one once something that samples are made by has changed; None where
@@ -191,6 +212,8 @@ class BatchMaker:
 
     def __call__(self, request: Request) -> Made:
         """Make one batch, on one of torch's threads."""
+        if self.held and os.getpid() != self.held_in:
+            self.find_held(by_drawing=True)
         with contextlib.nullcontext() if self.copied else one_thread():
             return self._made(request)
 
@@ -251,6 +274,11 @@ class BatchMaker:
         asked = request.indices.tolist()
         copies = request.copies.tolist() if request.copies is not None else [0] * len(asked)
         drawn = self._drawn_at_once(asked)
+        if drawn is not None and self.prepare is None and self.transform is None:
+            with contextlib.suppress(Exception):  # which of them makes no batch is told below
+                return Made(self.collate(drawn))
+        if not (isinstance(drawn, list) and len(drawn) == len(asked)):
+            drawn = None
         for place, (index, copy) in enumerate(zip(asked, copies, strict=True)):
             try:
                 if drawn is None:
@@ -281,16 +309,15 @@ class BatchMaker:
                 return with_trace(f"{both}: {short(its_own)}")
         return with_trace(f"samples make no batch: {short(error)}")
 
-    def _drawn_at_once(self, indices: list[int]) -> list[Any] | None:
-        """What a source gives that draws several samples together, as DataLoader has it; None of others,
-        and where one of them cannot be read: which it is shows one by one.
+    def _drawn_at_once(self, indices: list[int]) -> Any:
+        """What a source gives that draws several samples together, for collate as DataLoader has it; None of
+        others, and where one of them cannot be read: which it is shows one by one.
         """
         many = getattr(self.source, "__getitems__", None)
         if many is None or self.streams or self.shelf is not None:
             return None
         try:
-            found: list[Any] = many(indices)
-            return found if len(found) == len(indices) else None
+            return many(indices)
         except Exception:
             return None
 

@@ -13,6 +13,7 @@ import contextlib
 import dis
 import functools
 import io
+import numbers
 import sqlite3
 import zipfile
 from collections import deque
@@ -22,6 +23,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import torch
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -34,6 +36,9 @@ ONE_AT_A_TIME = (
 """packages, modules and classes whose open files are not to be read by several threads at once"""
 FILES = (io.IOBase, sqlite3.Connection, sqlite3.Cursor, zipfile.ZipFile, np.lib.npyio.NpzFile)
 """what has a place in a file, or a connection, of its own"""
+PLAIN = (str, bytes, bytearray, numbers.Number, np.ndarray, np.generic, torch.Tensor, range)
+OF_DATA = ("numpy", "pandas", "polars", "datetime", "pathlib", "random")
+"""packages and modules whose objects are data too, or generators of random numbers"""
 HOLDERS = (Dataset, list, tuple, dict)
 MANY, MOST = 1 << 10, 1 << 14
 """things in a list, and in all, that are looked at"""
@@ -66,6 +71,8 @@ class Unopened:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self.untouched = True
+        """nobody but us has drawn from it since, or changed it"""
         found = list(_held(dataset))
         self.empty = {held.place: held.value is None for held in found}
         """by place that there was"""
@@ -95,6 +102,23 @@ class Unopened:
         for held in reversed(new):  # of a list the last goes first
             self._let_go(held)
         return new
+
+    def before_forks(self) -> None:
+        """Have workers begin as if no sample had been drawn, but for data that were read."""
+        if self.untouched:
+            self.for_forks()
+        else:
+            self.close_again()
+
+    def for_forks(self) -> None:
+        """Let go of all that a data set keeps since then and that is of one process: a pool of threads or a
+        connection, which each process that is forked is to make for itself. Plain data stay.
+        """
+        found = _held(self.dataset, inside=self._was_filled)
+        new = [held for held in found if self._is_new(held) and not _is_plain(held.value)]
+        for held in reversed(new):
+            self._let_go(held)
+        self._reset(new)
 
     def empty_again(self) -> None:
         """Let go of all that a data set keeps since then in places of its own that were empty, as an index
@@ -223,6 +247,16 @@ def _set_with(kind: type, names: set[str]) -> set[str]:
 
 def _stored(code: CodeType) -> set[str]:
     return {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is data alone, of which a list is known by what it begins with."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, islice(value.values(), FEW)))
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_plain, islice(value, FEW)))
+    kind = type(value)
+    return value is None or isinstance(value, PLAIN) or kind.__module__.split(".")[0] in OF_DATA
 
 
 def _has_open(value: Any) -> bool:

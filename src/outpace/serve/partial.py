@@ -56,11 +56,13 @@ def partial(dest: Path) -> Iterator[Path]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise DataError(
                 f"{dest} is being packed by another process already",
                 "wait for it, or choose another DEST",
             ) from error
+        except OSError:
+            pass  # a file system that has no locks
         if not os.path.lexists(dest) and is_pack(old_of(dest)):
             # One that was to replace it was killed between its two renames.
             old_of(dest).rename(dest)

@@ -67,6 +67,11 @@ def _moves_twice(draw: Callable[[int], Any], tried: list[int], resting: dict[Fil
     return False
 
 
+def open_files() -> set[File]:
+    """Those that the process may read now."""
+    return set(_places())
+
+
 def _at_rest() -> dict[File, int]:
     """Where the process is in the files that nobody reads just now."""
     before = _places()

@@ -127,7 +127,7 @@ class Processes:
         with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
-                    self.maker.unopened.close_again()
+                    self.maker.unopened.before_forks()
                 self.loader = self._loader()
             elif self.room is not None:
                 self.room.lift()  # what they are at is put away

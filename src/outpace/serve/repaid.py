@@ -60,7 +60,8 @@ def made_twice(make: Callable[[], Any]) -> tuple[Any, Any, float]:
 
 def costs(samples: Sequence[Any], made_s: Sequence[float], parent: Path) -> Costs:
     """By a shelf for trying in the folder ``parent``, which is gone afterwards."""
-    with TemporaryDirectory(prefix=".trying-", dir=parent) as folder:
+    # NFS keeps a file that is still open under another name, and so the folder that it is in.
+    with TemporaryDirectory(prefix=".trying-", dir=parent, ignore_cleanup_errors=True) as folder:
         shelf = Shelf(Path(folder, "shelf"), len(samples), sys.maxsize)
         put = [_timed(lambda n=n, s=s: shelf.put(n, s))[1] for n, s in enumerate(samples)]  # type: ignore[misc]
         got = [_timed(lambda n=n: shelf.get(n))[1] for n in range(len(samples))]  # type: ignore[misc]

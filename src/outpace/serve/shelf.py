@@ -174,7 +174,8 @@ class Shelf:
 def _hold(path: Path) -> int:
     """A file that stays locked until it is closed, in the forks of this process too."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with contextlib.suppress(OSError):  # a file system that has no locks
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
     os.utime(descriptor)
     return descriptor
 

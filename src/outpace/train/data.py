@@ -101,6 +101,12 @@ class Batches:
         """Batches of the source in an epoch, where that is known; about so many unless it is `exact`."""
         return self.counted or told_length(self.source)
 
+    def worth(self, other: Batches) -> float:
+        """Batches of ``other`` that an epoch of these is worth, by their samples where those are known."""
+        own, others = (getattr(each.source, "batch_size", None) for each in (self, other))
+        times = own / others if isinstance(own, int) and isinstance(others, int) else 1.0
+        return times * (self.whole or 0)
+
     @property
     def told(self) -> bool:
         """Whether it is known how many steps an epoch has: of several ranks all have as many then."""
@@ -382,11 +388,11 @@ def while_small(
 
 
 def is_exact(source: Any) -> bool:
-    """Whether an epoch has as many batches as a source tells, if it does: not where several workers share an
+    """Whether an epoch has as many batches as a source tells: not where several workers share an
     IterableDataset, as each of them ends with a batch of its own.
     """
     shared = isinstance(source, DataLoader) and isinstance(source.dataset, IterableDataset)
-    return not (shared and source.num_workers > 1 and told_length(source) is not None)
+    return told_length(source) is not None and not (shared and source.num_workers > 1)
 
 
 def told_length(source: Any) -> int | None:

@@ -160,10 +160,12 @@ def look_at(
     """Call ``look`` for each layer of these ``kinds`` as the loss of a batch comes to it."""
 
     def hook(name: str) -> Callable[..., torch.Tensor | None]:
-        return lambda layer, given, output: look(name, layer, given, output)
+        return lambda layer, given, named, output: look(
+            name, layer, (*given, *named.values()), output
+        )
 
     handles = [
-        layer.register_forward_hook(hook(name))
+        layer.register_forward_hook(hook(name), with_kwargs=True)
         for name, layer in model.named_modules()
         if isinstance(layer, kinds)
     ]

@@ -134,7 +134,8 @@ def validate(run: Run) -> None:
         least = math.inf if run.best is None else run.cost(run.best.row)
         # Where none of them is a number the newest weights are kept: they have learnt the most.
         if least == math.inf or run.cost(row) < least:
-            run.best = Best(row, copied(run.judged_model().state_dict()))
+            weights = copied(run.judged_model().state_dict())
+            run.best = Best(row, weights, copied(run.of_loss()))
         for tell in run.events.validated:
             tell(run)
         run.earlier = None  # as large as a model
@@ -168,7 +169,8 @@ def judged(run: Run) -> Row:
 def attend(run: Run) -> None:
     """What is to be done between two steps, some of the time: a checkpoint, a line of progress."""
     elapsed, saves = run.clock.elapsed, run.checkpoints
-    if saves is not None and saves.due(elapsed, together=run.world > 1):
+    # Near the end the last one follows, and would have to wait until this one is written.
+    if saves is not None and saves.due(elapsed, together=run.world > 1) and not run.ending:
         run.save()
     if elapsed >= run.telling.next_s:
         run.telling.draw(run)

@@ -16,7 +16,7 @@ import torch
 from outpace.errors import UsageError
 from outpace.seams.optimizer import held_by
 from outpace.seams.rate import finds_its_rate, set_rate
-from outpace.train.layers import copies_of, copy_of
+from outpace.train.layers import KINDS, copies_of, copy_of
 
 if TYPE_CHECKING:
     from outpace.train.strategies.base import Strategy
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RATE = 1e-3
 """of AdamW, where nobody sets it"""
 SGD_RATE = 0.05
+TABLES = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 NORMS = (torch.nn.LayerNorm, torch.nn.RMSNorm)
 """whose scales have the shape that they are taken over; those of others have one dimension"""
 
@@ -35,6 +36,7 @@ def adamw(
     model: torch.nn.Module, weight_decay: float = 0.01, rate: float = RATE
 ) -> torch.optim.AdamW:
     """AdamW, its step made by one kernel where there is one for these weights."""
+    check_dense(model, "AdamW")
     return torch.optim.AdamW(groups(model, weight_decay), rate, fused=fusible(model) or None)
 
 
@@ -154,19 +156,45 @@ def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
 
 
 def matrices(model: torch.nn.Module) -> set[int]:
-    """Ids of the weights of two or more dimensions that are neither biases nor scales of norms."""
+    """Ids of the weights of two or more dimensions that are neither biases nor scales, of norms or else."""
     return {
         id(weight)
         for layer in model.modules()
         for name, weight in layer.named_parameters(recurse=False)
-        if weight.dim() >= 2 and not (isinstance(layer, NORMS) or name.endswith("bias"))
+        if weight.dim() >= 2
+        and not (isinstance(layer, NORMS) or name.endswith("bias") or is_scale(layer, weight))
     }
+
+
+def is_scale(layer: torch.nn.Module, weight: torch.Tensor) -> bool:
+    """Whether a weight is a number for each channel, with dimensions of one place beside: what ConvNeXt
+    scales its branches by, or the lengths that weight_norm has.
+    """
+    own = (*KINDS, torch.nn.RNNBase, torch.nn.MultiheadAttention, *TABLES)
+    return sum(side > 1 for side in weight.shape) < 2 and not isinstance(layer, own)
+
+
+def sparse_tables(model: torch.nn.Module) -> list[str]:
+    """Names of the embeddings that learn, and whose gradients are sparse."""
+    return [
+        name
+        for name, each in model.named_modules()
+        if isinstance(each, TABLES) and each.sparse and each.weight.requires_grad
+    ]
+
+
+def check_dense(model: torch.nn.Module, name: str) -> None:
+    """Raise UsageError where an optimizer would meet gradients that it does not take."""
+    if tables := sparse_tables(model):
+        raise UsageError(
+            f"{name} takes no sparse gradients, as {tables[0]} has (sparse=True)",
+            "strategies=['auto', 'sgd'], or an embedding without sparse=True",
+        )
 
 
 def fusible(model: torch.nn.Module) -> bool:
     """Whether the fused kernels take all of a model's weights, and their gradients."""
-    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    if any(isinstance(each, tables) and each.sparse for each in model.modules()):
+    if sparse_tables(model):
         return False
     return all(
         p.device.type in ("cpu", "cuda") and p.is_floating_point() and type(p) is torch.nn.Parameter

@@ -31,6 +31,7 @@ from typing import NamedTuple
 import torch
 
 from outpace.measure.statistics import stdev
+from outpace.train.optimizers import TABLES, matrices
 
 EXPONENT = 0.32
 LONG = 1000
@@ -51,7 +52,6 @@ BELOW = math.sqrt(10.0)
 """times smaller a rate is taken where all that were tried are too large"""
 SURE = 1.28
 """deviations that hold four of five"""
-EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
 class Point(NamedTuple):
@@ -165,10 +165,10 @@ def usual_rate(
     """
     if not {"betas", "eps"} <= optimizer.defaults.keys():
         return None  # Lion, which has no eps, wants a tenth of Adam's
-    left_out = {id(each.weight) for each in model.modules() if isinstance(each, EMBEDDINGS)}
-    sizes = []
+    left_out = {id(each.weight) for each in model.modules() if isinstance(each, TABLES)}
+    whole, sizes = matrices(model) - left_out, []
     for weight in model.parameters():
-        if weight.dim() > 1 and weight.requires_grad and id(weight) not in left_out:
+        if id(weight) in whole and weight.requires_grad:
             own = getattr(weight, "to_local", lambda weight=weight: weight)().detach()
             size = float(own.float().square().mean().sqrt()) if own.numel() else 0.0
             if 0.0 < size < math.inf:

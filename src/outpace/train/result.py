@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,10 +31,11 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True)
 class Best:
-    """The best validation so far, and the weights that gave it."""
+    """The best validation so far, and the weights that gave it; ``loss``: what the loss has for itself."""
 
     row: Row
     weights: dict[str, Any]
+    loss: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

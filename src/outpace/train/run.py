@@ -164,6 +164,15 @@ class Run:
         return self.asked or bool(every and self.step % every == 0)
 
     @property
+    def ending(self) -> bool:
+        """Whether there is no time for a checkpoint before the last one. Ranks, whose clocks differ, save
+        together: with several of them only whether it is over.
+        """
+        clock = self.clock
+        saved_s = clock.elapsed + clock.save_s + clock.write_s + clock.ending_s
+        return self.over() is not None or (self.world == 1 and saved_s > clock.seconds)
+
+    @property
     def judged_at_end(self) -> bool:
         """Whether the epoch that ends needs no validation more: it had one when that was due, or just now."""
         every = self.validate_every
@@ -281,14 +290,7 @@ class Run:
         """Bring them back; rates stay as they are."""
         rates = self.rates.each
         self.load_weights(self.module, state["model"])
-        for task, loss in self.objective.losses.items():
-            prefix = f"{task}."
-            kept = {n: each for n, each in state["loss"].items() if n.startswith(prefix)}
-            fit_buffers(loss, {n.removeprefix(prefix): t.to(self.device) for n, t in kept.items()})
-        with torch.no_grad():
-            for name, tensor in self.of_loss().items():
-                if name in state["loss"]:  # else it came after that
-                    tensor.copy_(state["loss"][name])
+        self.load_loss(state["loss"])
         # A copy: an optimizer takes the tensors that it is given for its own.
         own = with_added_groups(copied(state["optimizer"]), self.optimizer)
         if self.shards is not None:
@@ -304,10 +306,25 @@ class Run:
                 theirs = state["strategies"][strategy.name]
                 strategy.load_state_dict(self.placed(theirs, own))
 
+    def load_loss(self, own: dict[str, torch.Tensor]) -> None:
+        """Bring back what the loss has for itself."""
+        for task, loss in self.objective.losses.items():
+            prefix = f"{task}."
+            kept = {n: each for n, each in own.items() if n.startswith(prefix)}
+            fit_buffers(loss, {n.removeprefix(prefix): t.to(self.device) for n, t in kept.items()})
+        with torch.no_grad():
+            for name, tensor in self.of_loss().items():
+                if name in own:  # else it came after that
+                    tensor.copy_(own[name])
+
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on."""
         states, losses = random_states(), self.losses.state_dict()
-        best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
+        best = self.best and {
+            "row": _plain(self.best.row),
+            "weights": self.best.weights,
+            "loss": self.best.loss,
+        }
         return {
             **self.learned(),
             "kind": type(self.optimizer).__name__,
@@ -373,7 +390,8 @@ class Run:
         self.choice = msgspec.convert(state["choice"], Choice)
         if state["best"] is not None:
             weights = self.placed(state["best"]["weights"], self.module.state_dict())
-            self.best = Best(Row(**state["best"]["row"]), weights)
+            loss = state["best"].get("loss", {})  # an older checkpoint has none
+            self.best = Best(Row(**state["best"]["row"]), weights, loss)
         self.load_learned(state)
         self.rates.load_state_dict(state["rates"])
         self.train.load_state_dict(of_rank(state["train"], rank, self.world))

@@ -263,7 +263,7 @@ class Trainer:
                 raise
             left_out = self.single_left_out(train, strategies) or left_out
             reasons = [*notes, *reasons]
-        judged = (valid.length or 0) if valid is not None else 0
+        judged = valid.worth(train) if valid is not None else 0.0
         # Ranks go by one clock: by what it takes the one that validates the most.
         clock.validation_steps = FORWARD * ranks.most(judged, world)
         model = module = self.model
@@ -468,6 +468,8 @@ class Trainer:
             weights = run.shards.gathered(weights)
         fit_buffers(self.model, weights)
         self.model.load_state_dict(with_later_buffers(weights, self.model))
+        if best is not None:
+            run.load_loss(best.loss)
         if self.checkpoint is not None and ranks.leads():
             try:
                 write(self.checkpoint / BEST, weights)

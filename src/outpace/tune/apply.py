@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 
 from outpace.measure.arms import settled
 from outpace.measure.losses import Losses
+from outpace.measure.machine import free_memory, local_ranks
 from outpace.measure.stops import Stops
 from outpace.measure.user_modules import user_modules
 from outpace.plan.countdown import Countdown, began_here
@@ -41,6 +43,8 @@ MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seed
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
 REPORTS = re.compile(r"\boutpace\.log\s*\(|from outpace import .*\blog\b")
+SHARE_OF_MEMORY = 0.8
+"""of what is free that caches may take"""
 MOST_BYTES = 4 << 30
 """of weights and buffers that are compared"""
 
@@ -189,6 +193,20 @@ def served_by(setup: Setup) -> set[str]:
     return wanted
 
 
+def within_memory(setup: Setup) -> Setup:
+    """The same with caches that the free memory here holds, which is said; a recipe may be of elsewhere."""
+    most = int(SHARE_OF_MEMORY * free_memory() / local_ranks())
+    wanted = max(setup.feed.cache_bytes, setup.decoded_bytes)
+    if wanted <= most:
+        return setup
+    say(
+        f"the recipe keeps up to {wanted / 2**30:.1f} GiB in memory, of which "
+        f"{most / SHARE_OF_MEMORY / 2**30:.1f} are free here: {most / 2**30:.1f} are kept at most"
+    )
+    feed = replace(setup.feed, cache_bytes=min(most, setup.feed.cache_bytes))
+    return replace(setup, feed=feed, decoded_bytes=min(most, setup.decoded_bytes))
+
+
 def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
     """Forecast the end, and land where that is asked."""
     given = spec["deadline"]
@@ -250,7 +268,7 @@ def _once_more(host: Host, setup: Setup) -> None:
 
 def begin(spec: dict[str, Any]) -> None:
     """Apply a recipe to the target that is about to run in this process."""
-    setup: Setup = setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])])
+    setup = within_memory(setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])]))
     shift = int(spec.get("seed_shift", 0))
     host = assemble(started_ns=spec.get("started_ns"), seed_shift=shift)
     wanted = (MEASURING if measures(spec) else COUNTING) | served_by(setup)
@@ -266,8 +284,8 @@ def begin(spec: dict[str, Any]) -> None:
     if spec.get("deadline") is not None:
         watch_deadline(host, spec)
     host.install()
-    seeding = host.seams.get("seeding")
-    if isinstance(seeding, SeedingSeam) and spec.get("seed_unseeded"):
+    seeding = host.seam(SeedingSeam)
+    if seeding is not None and spec.get("seed_unseeded"):
         seeding.seed_unseeded(1_000_003 + shift)
     if setup != AS_IS:
         host.switch(setup)

@@ -61,7 +61,10 @@ WATCHED = {
         ),
     ),
     "compute": ("forward_s", "backward_s", "optimizer_s", "by_hand", "page_faults", "system_s"),
-    "memory": ("growth_bytes_step", "growth_low", "retained_where", "retained_name"),
+    "memory": (
+        *("growth_bytes_step", "growth_low", "growth_room", "growth_seen_by"),
+        *("retained_where", "retained_name", "retained_data"),
+    ),
 }
 """evidence that a run gives while it is watched as it is, whole or by its parts"""
 
@@ -113,6 +116,8 @@ def measure_training(
     contests: Mapping[str, Any] = earlier.contests if earlier is not None else {}
     spent = earlier.spent_s if earlier is not None else 0.0
     code, runs, advance = 0, int(earlier is not None), -1
+    if earlier is None:
+        (folder / CONTESTS).unlink(missing_ok=True)  # of another script that had this folder
     notes: list[str] = []
     ended: dict[str, Any] = {}
     while runs < MOST_RUNS:

@@ -421,8 +421,8 @@ class Experiment:
 
     def scalable(self, record: Record) -> bool:
         """Whether steps can be given half and double batches: of one loader alone, and none has failed."""
-        seam = self.host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = self.host.seam(LoaderSeam)
+        assert seam is not None
         every = [one for one in list(seam.records.values()) if one is not record]
         others = [one for one in every if one.beside and one.runs]
         failed = self.observed.spec.get("excluded", {}).keys() & {"batch_half", "batch_double"}

@@ -81,7 +81,7 @@ def begin(spec: dict[str, Any]) -> None:
     host, sizes = host_of(spec), msgspec.convert(spec["sizes"], Sizes)
     in_command = spec.get("command", False)
     trying = Trying(host, Path(spec["session"]), sizes, spec["batch"], in_command=in_command)
-    loader = host.seams["loader"]
-    assert isinstance(loader, LoaderSeam)
+    loader = host.seam(LoaderSeam)
+    assert loader is not None
     enlarge(loader.feeding, trying.enlarged)
     host.install()

@@ -78,8 +78,8 @@ class Observed:
 
     def begin(self) -> None:
         """Put the seams in and start to look."""
-        fetch = self.host.seams["fetch"]
-        if isinstance(fetch, FetchSeam):
+        fetch = self.host.seam(FetchSeam)
+        if fetch is not None:
             fetch.in_worker = self._watch_worker
         self.host.install()
         self.last_lines.note_exit()
@@ -102,8 +102,8 @@ class Observed:
 
     def worker_pids(self) -> list[int]:
         """Processes that make batches now."""
-        loader = self.host.seams["loader"]
-        assert isinstance(loader, LoaderSeam)
+        loader = self.host.seam(LoaderSeam)
+        assert loader is not None
         found: list[int] = []
         for record in list(loader.records.values()):
             if record.trains:
@@ -114,8 +114,8 @@ class Observed:
 
     def queued(self) -> int:
         """Batches that are made for the training and were not drawn yet."""
-        loader, found = self.host.seams["loader"], training_loader(self.host)
-        assert isinstance(loader, LoaderSeam)
+        loader, found = self.host.seam(LoaderSeam), training_loader(self.host)
+        assert loader is not None
         return 0 if found is None else loader.feeding.queued(found[1])
 
     def evidence(self) -> Evidence:
@@ -227,8 +227,8 @@ class Observed:
         self._write_down()
         if several_ranks():
             return  # All ranks have to end together: the parent sees to it.
-        loader = self.host.seams["loader"]
-        if isinstance(loader, LoaderSeam):
+        loader = self.host.seam(LoaderSeam)
+        if loader is not None:
             self.host.guard("loader", loader.close)
         end_process(in_command=self.spec.get("command", False))
 

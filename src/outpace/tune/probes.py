@@ -76,10 +76,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.movers.others = self.origins.others
         self.beside = 0
         """operators of a loss, or of gradients in it, that autograd's state tells as no forward pass"""
-        module = host.seams.get("module")
-        self.module = module if isinstance(module, ModuleSeam) else None
-        seam = host.seams.get("recompute")
-        self.recompute = seam if isinstance(seam, RecomputeSeam) else None
+        self.module = host.seam(ModuleSeam)
+        self.recompute = host.seam(RecomputeSeam)
         self.root = rooted[0] if rooted is not None else None
         self.readings = Readings(host)
         self.buffers = changes_of(self.root)
@@ -136,8 +134,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 
     def steps_by_hand(self) -> bool:
         """Whether the optimizer that was stepped last is of the script's own."""
-        seam = self.host.seams.get("optimizer")
-        last = seam.last() if isinstance(seam, OptimizerSeam) else None
+        seam = self.host.seam(OptimizerSeam)
+        last = seam.last() if seam is not None else None
         return last is not None and is_scripts_own(last)
 
     def recomputing_moves(self) -> bool:
@@ -206,8 +204,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
 
 def seeks_anomalies(host: Host) -> bool:
     """Whether the script trains under torch's anomaly detection."""
-    backend = host.seams.get("backend")
-    return isinstance(backend, BackendSeam) and backend.anomaly_detection.trains
+    backend = host.seam(BackendSeam)
+    return backend is not None and backend.anomaly_detection.trains
 
 
 def probe_calls(observed: Observed) -> Iterator[None]:
@@ -310,8 +308,7 @@ class Snapshot:
         self.made_by: tuple[Record, int] | None = None
         self.fed_back = False
         """the script changed what makes batches between two of one epoch"""
-        seam = host.seams["loader"]
-        self.seam = seam if isinstance(seam, LoaderSeam) else None
+        self.seam = host.seam(LoaderSeam)
         if self.seam is not None:
             self.seam.on_draw, self.seam.before_draw = self.take, self.compare
 
@@ -385,8 +382,8 @@ def others_random(observed: Observed, loader: DataLoader[Any]) -> bool:
     """Whether samples of another DataLoader than the training's are drawn by chance: what is put under all of
     them would leave the training other random numbers.
     """
-    seam = observed.host.seams["loader"]
-    assert isinstance(seam, LoaderSeam)
+    seam = observed.host.seam(LoaderSeam)
+    assert seam is not None
     for other in list(seam.records):
         if other is loader or isinstance(other.dataset, IterableDataset):
             continue
@@ -423,9 +420,9 @@ def probe_again(observed: Observed, record: Record, found: Probe) -> None:
 
 def probe_images(observed: Observed) -> None:
     """Would another decoder give the same pixels sooner?"""
-    seam = observed.host.seams["decode"]
+    seam = observed.host.seam(DecodeSeam)
     loaded = training_loader(observed.host)
-    if not isinstance(seam, DecodeSeam) or loaded is None:
+    if seam is None or loaded is None:
         return
     paths = seam.paths or _paths_of(loaded[0])
     if not paths:

@@ -89,7 +89,7 @@ def prove_recipe(
     if equal is None or not any(t.accepted for t in kept):
         return proof, kept
     names = ", ".join(t.remedy for t in rest)
-    said = f"{equal.reason}; {names} left out, not proven over {proof.seeds} seeds"
+    said = f"{equal.reason}; {names} left out: {shortfall(proof)}"
     return msgspec.structs.replace(equal, reason=said, curves=proof.curves), kept
 
 

@@ -142,6 +142,10 @@ def wrap_loop(source: str, where: str | None, function: str) -> str:
     return edited(source, edit)
 
 
+TOLD_OTHERWISE = ("batch_size", "sampler", "batch_sampler")
+"""of a DataLoader, once its sampler is one of batches"""
+
+
 def draw_slices(source: str, where: str | None) -> str:
     """The DataLoader draws ``dataset[indices]``: a batch sampler in the sampler's place."""
 
@@ -149,7 +153,8 @@ def draw_slices(source: str, where: str | None) -> str:
         changes: list[Change] = []
         for call in loader_calls(script, where):
             made = _slicing(script, call)
-            if made is None or _asks_of(script, variable(script, call), "batch_size"):
+            name = variable(script, call)
+            if made is None or any(_asks_of(script, name, each) for each in TOLD_OTHERWISE):
                 return script.text
             changes += argument_changes(script, call, made, LOADER_POSITIONS)
         return script.changed(*changes)
@@ -196,16 +201,20 @@ def copy_without_waiting(source: str, where: str | None) -> str:
             drawn = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
             for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
                 name = dotted(call.func)
-                if name.count(".") == 1 and name.split(".")[0] in drawn and _copies(call):
+                if name.count(".") == 1 and name.split(".")[0] in drawn and _copies(script, call):
                     changes += argument_changes(script, call, {"non_blocking": "True"})
         return script.changed(*changes)
 
     return edited(source, edit)
 
 
-def _copies(call: ast.Call) -> bool:
-    """Whether a call is ``.cuda()`` or ``.to(device)``, not ``.to(dtype)``."""
+def _copies(script: Script, call: ast.Call) -> bool:
+    """Whether a call is ``.cuda()`` or ``.to(device)``, not ``.to(dtype)``, and not to the CPU: what is read
+    there is not waited for.
+    """
     if called(call) == "cuda":
         return True
     first = call.args[0] if call.args else argument(call, "device")
-    return called(call) == "to" and first is not None and not dotted(first).startswith("torch.")
+    if called(call) != "to" or first is None or dotted(first).startswith("torch."):
+        return False
+    return "cpu" not in script.of(first)

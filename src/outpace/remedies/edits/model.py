@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import ast
+import itertools
 
 from outpace.remedies.edits.lines import insert_line
 from outpace.remedies.edits.loaders import variable
-from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
+from outpace.remedies.edits.script import (
+    Change,
+    Script,
+    called,
+    dotted,
+    edited,
+    line_of,
+    lines_of,
+)
 
-HARMLESS = ("argmax", "shape", "size")
-"""what an output in half precision tells as well"""
+OUTPUT = "output"
+TENSOR = (
+    *("T", "argmax", "backward", "detach", "dim", "flatten", "item", "log_softmax", "max", "mean"),
+    *("permute", "reshape", "shape", "sigmoid", "size", "softmax", "squeeze", "std", "sum"),
+    *("topk", "transpose", "unsqueeze", "view"),
+)
+"""what is asked of a tensor, and of nothing else that a model gives"""
+PLAIN = (ast.Call, ast.keyword, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Tuple)
+"""what computes all that is in it, once"""
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
 
@@ -18,10 +34,14 @@ def model_call(script: Script, where: str | None) -> ast.Call | None:
     line = line_of(where)
     if line is None:
         return None
+    # Where an edit has put it under one of its own, the line is that of the ``with``.
+    under = [w.body[0].lineno for w in script.every(ast.With) if w.lineno == line]
     here = [
         c
         for c in script.every(ast.Call)
-        if c.lineno <= line <= (c.end_lineno or 0) and dotted(c.func) and c.args
+        if any(c.lineno <= at <= (c.end_lineno or 0) for at in (line, *under))
+        and dotted(c.func)
+        and c.args
     ]
     made = made_names(script)
     known = [c for c in here if dotted(c.func) in made or dotted(c.func).endswith(("model", "net"))]
@@ -54,7 +74,9 @@ def after_model(source: str, where: str | None, line: str) -> str:
         ]
         text = line.format(name=name)
         homes = {id(script.block(s)) for s in made}
-        if len(homes) != 1 or text in script.text:
+        # ``model = model.to(device)`` is the same one; another that is made later is not the one to train.
+        anew = [s for s in made[1:] if name not in map(dotted, ast.walk(s.value))]
+        if len(homes) != 1 or anew or text in script.text:
             return script.text
         return insert_line(script, made[-1], text)
 
@@ -62,38 +84,40 @@ def after_model(source: str, where: str | None, line: str) -> str:
 
 
 def under_autocast(source: str, where: str | None, device: str, dtype: str) -> str:
-    """The statement that calls the model goes under ``torch.autocast``, and the loss after it.
+    """The model is called under ``torch.autocast``, and what it gives is in float32 again after that.
 
-    Not where what comes out in half precision is then computed with: a recipe turns it back before.
+    The loss is computed outside, as a recipe has it. Only where what the model gives is plainly a tensor.
     """
 
     def edit(script: Script) -> str:
         call = model_call(script, where)
         statement = script.statement(call) if call is not None else None
-        if not isinstance(statement, SIMPLE) or not script.imported("torch"):
+        if call is None or not isinstance(statement, SIMPLE) or not script.imported("torch"):
             return script.text
-        if _has_autocast(script, statement):
+        if _has_autocast(script, statement) or not script.stands_alone(statement):
             return script.text
-        body: list[ast.stmt] = [statement]
-        following = _next(script, statement)
-        if following is not None and _uses(following, statement):
-            body.append(following)
-        if not all(map(script.stands_alone, body)) or _goes_on(script, statement, call, body):
-            return script.text
-        end = body[-1].end_lineno
-        assert end is not None
-        indent, unit = script.indent(statement), script.unit
-        moved = "".join(
-            unit + line if line.strip() else line
-            for line in script.lines[statement.lineno - 1 : end]
-        )
-        head = f'{indent}with torch.autocast(device_type="{device}", dtype=torch.{dtype}):'
-        return script.changed(
-            Change(
-                script.line_start(statement.lineno),
-                script.line_start(end + 1),
-                head + script.newline + moved,
+        indent, newline = script.indent(statement), script.newline
+        head = f'{indent}with torch.autocast(device_type="{device}", dtype=torch.{dtype}):{newline}'
+        begin = script.line_start(statement.lineno)
+        end = script.line_start((statement.end_lineno or 0) + 1)
+        if statement.value is call:
+            name = _named(statement)
+            if name is None or not _is_tensor(script, statement, name):
+                return script.text
+            moved = "".join(
+                script.unit + line if line.strip() else line
+                for line in lines_of(script.text[begin:end])
             )
+            if not moved.endswith(newline):
+                moved += newline
+            back = f"{indent}{name} = {name}.float(){newline}"
+            return script.changed(Change(begin, end, head + moved + back))
+        if not _is_given_on(script, call, statement) or OUTPUT in script.names(script.tree):
+            return script.text
+        first = f"{indent}{script.unit}{OUTPUT} = {script.of(call)}{newline}"
+        return script.changed(
+            Change(begin, begin, head + first),
+            Change(script.start(call), script.end(call), f"{OUTPUT}.float()"),
         )
 
     return edited(source, edit)
@@ -104,43 +128,41 @@ def _has_autocast(script: Script, statement: ast.stmt) -> bool:
     return any("autocast" in ast.dump(i.context_expr) for o in contexts for i in o.items)
 
 
-def _goes_on(
-    script: Script, statement: ast.stmt, call: ast.Call | None, body: list[ast.stmt]
-) -> bool:
-    """Whether the output itself is computed with after these statements; a loss may be, which is no half."""
-    if getattr(statement, "value", None) is not call:
-        return False
-    if not isinstance(statement, ast.Assign):
-        return isinstance(statement, ast.Return)
-    named = _named(statement)
-    asked = [a for a in script.every(ast.Attribute) if isinstance(a.value, ast.Name)]
-    losses = {dotted(a.value) for a in asked if a.attr == "backward"}
-    harmless = {id(a.value) for a in asked if a.attr in HARMLESS}
-    home, end = script.scope(statement), body[-1].end_lineno or 0
-    return any(
-        name.id in named - losses and name.lineno > end and id(name) not in harmless
-        for name in script.every(ast.Name)
-        if isinstance(name.ctx, ast.Load) and script.scope(name) is home
+def _named(statement: ast.stmt) -> str | None:
+    """The one plain name that a statement gives its value to."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _is_tensor(script: Script, statement: ast.stmt, name: str) -> bool:
+    """Whether what is done with a name in its scope is done with a tensor, or with any object."""
+    home = script.scope(statement)
+    uses = [
+        script.parents[each]
+        for each in script.every(ast.Name)
+        if each.id == name and isinstance(each.ctx, ast.Load) and script.scope(each) is home
+    ]
+    return bool(uses) and all(
+        use.attr in TENSOR
+        if isinstance(use, ast.Attribute)
+        else isinstance(use, ast.Call | ast.keyword | ast.BinOp | ast.Compare)
+        for use in uses
     )
 
 
-def _next(script: Script, statement: ast.stmt) -> ast.stmt | None:
-    """The statement after one in the same block."""
-    block = script.block(statement)
-    after = next(i for i, s in enumerate(block) if s is statement) + 1
-    return block[after] if after < len(block) else None
+def _is_given_on(script: Script, call: ast.Call, statement: ast.stmt) -> bool:
+    """Whether it is a tensor that a call gives: by a method of it, or as another call's argument; in a
+    statement that computes it once, whatever comes.
+    """
+    parent = script.parents[call]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in TENSOR and _is_plain(script, call, statement)
+    return isinstance(parent, ast.Call | ast.keyword) and _is_plain(script, call, statement)
 
 
-def _named(statement: ast.Assign) -> set[str]:
-    """What is assigned to, by its plain names."""
-    return {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-
-
-def _uses(statement: ast.stmt, before: ast.stmt) -> bool:
-    """Whether a statement computes something (a loss) from what the one before it has named."""
-    if not isinstance(statement, ast.Assign) or not isinstance(before, ast.Assign):
-        return False
-    named = _named(before)
-    loaded = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
-    ends = {called(n) for n in ast.walk(statement.value)} & {"item", "backward", "tolist", "step"}
-    return bool(named & loaded) and not ends and isinstance(statement.value, ast.Call | ast.BinOp)
+def _is_plain(script: Script, call: ast.Call, statement: ast.stmt) -> bool:
+    """Whether nothing between a call and its statement may leave it out, or repeat it."""
+    between = itertools.takewhile(lambda outer: outer is not statement, script.around(call))
+    return all(isinstance(outer, PLAIN) for outer in between)

@@ -37,8 +37,9 @@ ROWS = (
     Row("torch", "serialization._open_zipfile_writer", 0, "name_or_buffer", "write"),
     Row("torch", "_C.PyTorchFileWriter", 0, "file_name", "write"),
     Row("torch", "load", 0, "f", "read"),
-    Row("torch", "from_file", 0, "filename", "change"),
     Row("torch", "jit.save", 1, "f", "write"),
+    Row("torch", "jit._script.ScriptModule.save", 1, "f", "write"),
+    Row("torch", "jit._script.RecursiveScriptModule.save", 1, "f", "write"),
     Row("torch", "jit.load", 0, "f", "read"),
     Row("safetensors.torch", "serialize_file", 1, "filename", "write"),
     Row("safetensors.torch", "safe_open", 0, "filename", "read"),
@@ -79,14 +80,16 @@ def _taking_place(overlay: Overlay, call: Any, row: Row) -> Any:
 
 
 def _connect(overlay: Overlay, connect: Any) -> Any:
-    """``sqlite3.connect``: a large database is opened for reading only, a small one is copied."""
+    """``sqlite3.connect``: a large database, and one that may not be changed, is opened for reading only; a
+    small one is copied.
+    """
 
     @functools.wraps(connect)
     def redirected(database: Any, *args: Any, **kwargs: Any) -> Any:
         text = os.fspath(database) if isinstance(database, os.PathLike) else database
         if kwargs.get("uri") or text in ("", b"", ":memory:") or not isinstance(text, str | bytes):
             return connect(database, *args, **kwargs)
-        if _is_large(overlay, text):
+        if _is_only_read(overlay, text):
             from urllib.parse import quote
 
             return connect(f"file:{quote(os.fsdecode(text))}?mode=ro", *args, **kwargs, uri=True)
@@ -140,12 +143,46 @@ def _os_file(overlay: Overlay, kind: Any) -> Any:
     return redirected
 
 
-def _is_large(overlay: Overlay, path: Any) -> bool:
+def _from_file(overlay: Overlay, call: Any) -> Any:
+    """``torch.from_file``: only a map that is shared changes the file."""
+
+    @functools.wraps(call)
+    def redirected(filename: Any, shared: bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        place = place_for(overlay, filename, "change" if shared else "read")
+        return call(place, shared, *args, **kwargs)
+
+    return redirected
+
+
+def _lmdb_open(overlay: Overlay, call: Any) -> Any:
+    """``lmdb.open``: who only reads writes a file of locks all the same."""
+
+    @functools.wraps(call)
+    def redirected(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("readonly"):
+            kwargs["lock"] = False
+        return call(*args, **kwargs)
+
+    return redirected
+
+
+def _own(overlay: Overlay, path: Any) -> str | None:
+    """Where a file of the user's lies that is there, and is none of those that the target may write."""
     found = overlay.final(overlay.canonical(overlay.text(path)))
     place = overlay.place(found)
     if place != found or overlay.passes(found) or mode_of(place) is None:
-        return False
-    return os.stat(place).st_size > LARGE
+        return None
+    return place
+
+
+def _is_large(overlay: Overlay, path: Any) -> bool:
+    place = _own(overlay, path)
+    return place is not None and os.stat(place).st_size > LARGE
+
+
+def _is_only_read(overlay: Overlay, path: Any) -> bool:
+    place = _own(overlay, path)
+    return place is not None and (_is_large(overlay, path) or not os.access(place, os.W_OK))
 
 
 SPECIAL: dict[tuple[str, str], Callable[[Overlay, Any], Any]] = {
@@ -154,6 +191,8 @@ SPECIAL: dict[tuple[str, str], Callable[[Overlay, Any], Any]] = {
     ("numpy", "memmap.__new__"): _memmap,
     ("h5py", "File.__init__"): _h5_file,
     ("pyarrow", "OSFile"): _os_file,
+    ("torch", "from_file"): _from_file,
+    ("lmdb", "open"): _lmdb_open,
 }
 MODULES = frozenset([row.module for row in ROWS] + [module for module, _ in SPECIAL])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outpace.train.run import Run
 
 STEPS, FEWEST_STEPS = 16, 8
-"""of a short training; fewer tell nothing"""
+"""of a short training; fewer tell nothing. A training to a target has these, as it may be short itself"""
 USUAL, MOST = 3, 9
 """short trainings that it takes as a rule, and at most"""
 HELD = 3
@@ -61,10 +61,10 @@ class LrFinder(Strategy):
     name = "lr_finder"
     sets = ("the largest rate",)
 
-    def __init__(self, *, steps: int = STEPS) -> None:
-        if steps < FEWEST_STEPS:
+    def __init__(self, *, steps: int | None = None) -> None:
+        if steps is not None and steps < FEWEST_STEPS:
             raise UsageError(f"steps={steps}", f"give {FEWEST_STEPS} or more: fewer tell nothing")
-        self.steps = steps
+        self.given, self.steps = steps, steps or STEPS
         self.made: Climb | None = None
         self.found: Found | None = None
         self.most = math.inf
@@ -75,6 +75,8 @@ class LrFinder(Strategy):
     def prepare(self, run: Run) -> None:
         """Nothing was found yet."""
         self.made, self.found, self.most = None, None, math.inf
+        soon = any(each.name == "target" for each in run.events.strategies)
+        self.steps = self.given or (FEWEST_STEPS if soon else STEPS)
 
     def begin(self, run: Run) -> None:
         """Find the rate and set it."""
@@ -121,16 +123,18 @@ class LrFinder(Strategy):
 
     def look(self, run: Run, began: float) -> str:
         """Try rates; how, or why there is nothing found."""
-        total, spent = run.clock.steps, run.spent
+        total, spent, together = run.clock.steps, run.spent, run.train.together
         since = began - spent.seconds
 
         def in_time(found: Sequence[Any]) -> bool:
             return run.clock.within(LIMIT, since)
 
-        if self.room(total) and not (in_time([]) and self.room(total, spent.steps)):
+        if self.room(total, 0.0, together) and not (
+            in_time([]) and self.room(total, spent.steps, together)
+        ):
             return "trials have taken the share of the training in which rates are tried"
         count, batches = self.steps + held_of(self.steps), []
-        if self.room(total):
+        if self.room(total, 0.0, together):
             batches = run.train.peek(count, while_small(in_time, run.world))
         if batches and not in_time(batches):
             return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
@@ -138,7 +142,7 @@ class LrFinder(Strategy):
         try:
             if batches and run.clock.seconds < math.inf:
                 total = steps_of(run, batches[0])
-            steps = self.room(total, spent.steps)
+            steps = self.room(total, spent.steps, together)
             if not (steps and batches):
                 after = f", of which trials took {spent.steps:.0f}," if spent.steps else ""
                 return f"{total} steps{after} are too few to try rates"
@@ -172,17 +176,18 @@ class LrFinder(Strategy):
         now, worth = run.clock.read(), cost(steps, made + 1)
         next_s = (now - began) / made
         in_time = now - began + run.spent.seconds + next_s < LIMIT * run.clock.seconds
-        paid = made < USUAL or worth <= allowed(run.clock.steps, run.spent.steps)
+        single = None if run.clock.steps is None else run.clock.steps * run.train.together
+        paid = made < USUAL or worth <= allowed(single, run.spent.steps)
         held = self.holds is None or self.holds(worth, next_s)
         return made < MOST and in_time and paid and held
 
-    def room(self, total: int | None, spent: float = 0.0) -> int:
+    def room(self, total: int | None, spent: float = 0.0, together: int = 1) -> int:
         """Steps of a short training, so that as many as usual take no more than their share of all steps,
-        of which trials have ``spent`` some; 0 where they are too few.
+        of which trials have ``spent`` some; 0 where they are too few. ``together``: batches of each of all.
         """
         if total is None:
             return self.steps
-        each = int(allowed(total, spent) / USUAL)
+        each = int(allowed(total * together, spent) / USUAL)
         steps = min(self.steps, each - math.ceil(held_of(each) / PASSES))
         return steps if steps >= FEWEST_STEPS else 0
 
@@ -213,5 +218,6 @@ def steps_of(run: Run, batch: Any) -> int | None:
         began = done(run.clock.read)
         run.objective(run.module, batch)
         step_s = PASSES * (done(run.clock.read) - began)
+    step_s *= run.train.together
     by_time = int(run.clock.seconds / step_s) if step_s > 0 else None
     return min((n for n in (run.clock.steps, by_time) if n is not None), default=None)

@@ -15,8 +15,7 @@ from torch.optim import AdamW, Optimizer
 from outpace.errors import UsageError
 from outpace.train.layers import CONVOLUTIONS
 from outpace.train.native import has_bf16
-from outpace.train.optimizers import RATE, fusible, groups, matrices
-from outpace.train.rate import EMBEDDINGS
+from outpace.train.optimizers import RATE, TABLES, check_dense, fusible, groups, matrices
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -157,6 +156,7 @@ class Muon(Strategy):
 
     def optimizer(self, model: nn.Module) -> Optimizer:
         """Both."""
+        check_dense(model, "muon")
         found = hidden(model)
         if not found:
             raise UsageError(
@@ -212,7 +212,7 @@ def hidden(model: nn.Module) -> list[tuple[nn.Parameter, int]]:
     tied = {
         id(w)
         for layer, name, w in owned
-        if isinstance(layer, EMBEDDINGS)
+        if isinstance(layer, TABLES)
         or (layer in ends and (not isinstance(layer, nn.RNNBase) or "ih_l0" in name))
     }
     found = {

@@ -204,3 +204,30 @@ def test_torch_is_not_imported() -> None:
         "machine.describe(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_allocation_that_one_process_has_alone_is_not_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A script that sbatch starts has sixteen tasks' cores, and all of them for itself."""
+    for each in (*machine.LOCAL_RANKS, *machine.OF_SLURM):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "16")
+    assert machine.local_ranks() == 1
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert machine.local_ranks() == 4
+
+
+@pytest.mark.parametrize(
+    ("torchrun", "affinity", "cores"), [(True, 8, 2), (False, 8, 8), (False, 64, 16)]
+)
+def test_ranks_share_the_cores_unless_each_was_given_its_own(
+    monkeypatch: pytest.MonkeyPatch, torchrun: bool, affinity: int, cores: int
+) -> None:
+    for each in machine.LOCAL_RANKS:
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE" if torchrun else machine.LOCAL_RANKS[1], "4")
+    monkeypatch.setattr(machine, "affinity_cores", lambda: affinity)
+    monkeypatch.setattr(machine, "usable_cores", lambda: affinity)
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 64)
+    assert machine.cores_of_rank() == cores

@@ -29,17 +29,25 @@ class Draws:
     threads: set[int] = field(default_factory=set)
 
 
+class ByThread(threading.local):
+    """Leads to them: what a thread has by itself keeps threads from no data set."""
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws
+
+
 @contextmanager
 def counted() -> Iterator[Draws]:
     draws = Draws()
+    here = ByThread(draws)
     with pytest.MonkeyPatch.context() as patch:
         for kind in (Rows, Pictures):
             original = kind.__getitem__
 
             def getitem(dataset: Any, index: Any, original: Any = original) -> Any:
-                draws.count += 1
-                draws.slices += isinstance(index, list)
-                draws.threads.add(threading.get_ident())
+                here.draws.count += 1
+                here.draws.slices += isinstance(index, list)
+                here.draws.threads.add(threading.get_ident())
                 return original(dataset, index)
 
             patch.setattr(kind, "__getitem__", getitem)

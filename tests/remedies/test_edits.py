@@ -195,7 +195,7 @@ def test_a_long_call_is_folded() -> None:
     ]
 
 
-def test_autocast_takes_the_loss_along() -> None:
+def test_autocast_is_of_the_models_call_alone() -> None:
     source = dedented(
         """
         import torch
@@ -205,7 +205,7 @@ def test_autocast_takes_the_loss_along() -> None:
                 x
             )
             # how far off
-            loss = criterion(out, y)
+            loss = F.mse_loss(out, y)
             loss.backward()
         """
     )
@@ -221,7 +221,7 @@ def test_autocast_takes_the_loss_along() -> None:
                 )
             out = out.float()
             # how far off
-            loss = criterion(out, y)
+            loss = F.mse_loss(out, y)
             loss.backward()
         """
     )
@@ -230,7 +230,7 @@ def test_autocast_takes_the_loss_along() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["loss = criterion(model(x), y)", "loss = F.mse_loss(model(x).squeeze(1), y)"],
+    ["loss = F.cross_entropy(model(x), y)", "loss = criterion(model(x).squeeze(1), y)"],
 )
 def test_a_loss_of_what_the_model_gives_is_computed_in_float32(given: str) -> None:
     source = f"import torch\nmodel = Net()\nfor x, y in loader:\n    {given}\n"
@@ -255,6 +255,8 @@ def test_a_loss_of_what_the_model_gives_is_computed_in_float32(given: str) -> No
         "mean, spread = model(x)",
         "loss = criterion(model(x)[0], y)",
         "loss = model(x).loss",
+        "out = model(x)\n    losses = set_loss(out, y)",
+        "losses = set_loss(model(x), y)",
         "found = [model(each) for each in x]",
         "loss = criterion(model(x) if warm else rough(x), y)",
     ],
@@ -278,6 +280,17 @@ def test_what_a_model_gives_is_in_float32_again(lines: str) -> None:
     changed = edits.under_autocast(source, "train.py:4", "cpu", "bfloat16")
     name = lines.split(maxsplit=1)[0]
     assert f"    {name} = {name}.float()\n" in changed
+
+
+def test_a_loss_of_torchs_is_known_by_its_class() -> None:
+    source = (
+        "import torch\nmodel = Net()\ncriterion = nn.BCELoss()\nfor x, y in loader:\n"
+        "    out = model(x)\n    loss = criterion(out, y)\n"
+    )
+    changed = edits.under_autocast(source, "train.py:5", "cuda", "bfloat16")
+    assert "out = out.float()\n    loss = criterion(out, y)" in changed
+    own = source.replace("nn.BCELoss()", "SetLoss")
+    assert edits.under_autocast(own, "train.py:5", "cuda", "bfloat16") == own
 
 
 def test_autocast_leaves_text_over_several_lines_alone() -> None:

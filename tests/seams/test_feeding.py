@@ -106,7 +106,7 @@ def test_workers_that_rest_are_let_work_while_another_loaders_epoch_begins(
         record.recent.see(1)
         feeding.switch(replace(AS_IS, free_input=True), [record])
         assert stopped(asleep.pid)
-        feeding.let_others_work()
+        feeding.let_work([record])
         assert not stopped(asleep.pid)
         assert feeding.batch(record, own, lambda: LOADER) == 1
         assert stopped(asleep.pid), "the arm goes on"

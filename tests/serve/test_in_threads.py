@@ -14,7 +14,7 @@ from outpace.serve.in_threads import FEWEST, in_threads
 @pytest.mark.parametrize("count", [0, 1, FEWEST, 2 * FEWEST, 5 * FEWEST + 3])
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_each_piece_is_done_once(count: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "usable_cores", lambda: cores)
+    monkeypatch.setattr(module, "cores_of_rank", lambda: cores)
     done: list[int] = []
     threads: set[int] = set()
 
@@ -29,7 +29,7 @@ def test_each_piece_is_done_once(count: int, cores: int, monkeypatch: pytest.Mon
 
 
 def test_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "usable_cores", lambda: 2)
+    monkeypatch.setattr(module, "cores_of_rank", lambda: 2)
 
     def work(pieces: Sequence[int]) -> None:
         if 70 in pieces:

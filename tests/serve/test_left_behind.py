@@ -107,6 +107,7 @@ class OfAModule(Rows):
         return torch.tensor(LAST)
 
 
+WORD = "before"
 SHARD: dict[str, Any] = {}
 BUFFER = np.zeros(3)
 
@@ -205,6 +206,9 @@ class Local(Rows):
         nn.init.zeros_(torch.empty(3))
         np.random.default_rng(index).shuffle(seen)
         OWN.at = index
+        np.copyto(row, BUFFER[0])
+        setattr(found_first := Last(), WORD, next(iter(seen), BUFFER))
+        assert found_first is not None
         total = 0
         for each in self.files[0]:
             total += each

@@ -732,7 +732,7 @@ def test_ranks_of_a_machine_share_its_cores_and_memory(
         return Choice("none", 0, 1, "", 0.0)
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setattr(loader_module, "usable_cores", lambda: 8)
+    monkeypatch.setattr("outpace.measure.machine.usable_cores", lambda: 8)
     monkeypatch.setattr(loader_module, "free_memory", lambda: 64 << 20)
     monkeypatch.setattr(loader_module, "choose", chosen)
     next(iter(loaders(Numbers(), 8)))

@@ -104,7 +104,7 @@ def test_samples_are_not_kept_where_too_few_epochs_are_left(clock: Clock, tmp_pa
 def test_a_deadline_leaves_no_more_epochs_than_could_be_served(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, pays: bool
 ) -> None:
-    monkeypatch.setattr("outpace.serve.loader.usable_cores", lambda: 1)
+    monkeypatch.setattr("outpace.serve.loader.cores_of_rank", lambda: 1)
     found = loader(Making(clock, 5), tmp_path, epochs=100, seconds=seconds)
     next(iter(found))  # 64 samples of 5 ms: 0.32 s an epoch
     assert (kept(tmp_path) > 0) == pays

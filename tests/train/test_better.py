@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.errors import UsageError
-from outpace.train.better import NOT_TOLD, larger_is_better
+from outpace.train.better import NOT_TOLD, SMALLER, larger_is_better
 from tests.train.toys import accuracy, fit, trainer
 
 
@@ -56,8 +56,8 @@ class Says:
         (named("accuracy_per_class"), True),
         (named("mean_IoU"), True),
         (named("negative_log_likelihood"), False),
-        (named("accuracy_drop"), False),
-        (named("generalization_gap"), False),
+        (named("neg_log_likelihood"), False),
+        (named("log_likelihood"), True),
         (Says(False), False),
         (Says(True), True),
     ],
@@ -77,6 +77,17 @@ def test_where_nothing_tells_larger_is_better_and_that_is_said(metric: Any) -> N
     assert result.notes.count(NOT_TOLD) == 1
     for given in ({"larger_is_better": True}, {"valid": None}):
         assert NOT_TOLD not in fit(metric=metric, epochs=2, **given).notes
+
+
+@pytest.mark.parametrize("name", ["accuracy_drop", "generalization_gap"])
+def test_a_fall_is_better_the_smaller_it_is_and_that_is_said(name: str) -> None:
+    assert larger_is_better(named(name), None) == (False, SMALLER)
+    assert larger_is_better(named(name), True) == (True, "")
+
+
+@pytest.mark.parametrize("name", ["f1_negative", "recall_negative", "drop_f1", "gap"])
+def test_the_name_of_a_class_or_a_benchmark_turns_nothing(name: str) -> None:
+    assert larger_is_better(named(name), None) == (True, NOT_TOLD)
 
 
 def test_without_a_metric_there_is_nothing_to_say() -> None:

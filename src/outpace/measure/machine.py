@@ -116,8 +116,10 @@ def free_memory(root: Path = ROOT) -> int:
     return max(0, min(free))
 
 
-LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
-"""variables of torchrun, mpirun and srun"""
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+"""variables of torchrun and mpirun"""
+OF_SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_NUM_TASKS")
+"""of an allocation, which one process alone may have, and of what srun began in it"""
 
 
 def local_ranks() -> int:
@@ -126,11 +128,20 @@ def local_ranks() -> int:
         told = os.environ.get(name, "")
         if told.isdigit():
             return max(1, int(told))
+    tasks = [os.environ.get(name, "") for name in OF_SLURM]
+    if all(each.isdigit() for each in tasks):
+        return max(1, min(map(int, tasks)))
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available():
         return 1
     met = torch.distributed.is_initialized()
     return int(torch.distributed.get_world_size()) if met else 1
+
+
+def cores_of_rank() -> int:
+    """This rank's share of the cores: all that it may use where whoever started it gave each rank its own."""
+    own = affinity_cores() < (os.cpu_count() or 1) and "LOCAL_WORLD_SIZE" not in os.environ
+    return usable_cores() if own else max(1, usable_cores() // local_ranks())
 
 
 def accelerators() -> tuple[Accelerator, ...]:

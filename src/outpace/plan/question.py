@@ -282,7 +282,8 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     spent = terms(evidence, steps)
     rate = steps / spent["steps"] if spent.get("steps") else None
     there = device(asked.device) if asked.device is not None else None
-    said = (*measured.notes, *notes(evidence, steps))
+    # Those of a tuning tell of its trials too.
+    said = (*notes(evidence, steps), *(() if measured.trials else measured.notes))
     found = options(
         evidence,
         measured.findings,

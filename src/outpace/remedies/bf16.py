@@ -54,5 +54,7 @@ class Bf16(Remedy):
         return replace(base, autocast="bfloat16")
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """The model's call goes under ``torch.autocast``."""
+        """The model's call goes under ``torch.autocast``, and what it gives is float32 again."""
+        if evidence.compute.dtype != "float32":
+            return source
         return under_autocast(source, evidence.compute.where, evidence.compute.device, "bfloat16")

@@ -7,14 +7,14 @@ one feed serves whole epochs. Feeds are made by ``make_feed``, which `outpace.se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from outpace.seams.loader_record import Record, Runner
 from outpace.seams.queued import queued
-from outpace.seams.resting import rest, wake, wake_all, worker_pids
+from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 MakeFeed = Callable[[DataLoader[Any], Feed], Runner]
@@ -26,13 +26,15 @@ class Feeding:
     def __init__(self, make_feed: MakeFeed | None) -> None:
         self.make_feed = make_feed
         self.setup = AS_IS
-        self.woken = False
-        """workers that are to rest were let work, as another loader's may wait for what they hold"""
 
-    def let_others_work(self) -> None:
-        """Another loader begins an epoch: a worker that was stopped may have a lock of the data set's."""
-        wake_all()
-        self.woken = True
+    def let_work(self, records: Iterable[Record]) -> None:
+        """Another loader begins an epoch, whose workers may wait for a lock that one of these holds: until
+        the training draws its next batch its own workers do not rest.
+        """
+        for record in records:
+            if record.trains and record.own is not None:
+                wake(worker_pids(record.own))
+                record.woken = True
 
     def switch(self, setup: Setup, records: list[Record]) -> None:
         """Let the feed of ``setup`` work and all others rest."""
@@ -96,8 +98,8 @@ class Feeding:
     ) -> Any:
         """One batch, inside of an epoch; ``own`` draws from the script's ``loader`` itself."""
         setup = self.setup
-        if self.woken:
-            self.woken = False
+        if record.woken:
+            record.woken = False
             self.rest(record)
         again = bool(setup.free_input and record.recent)
         record.mixed |= again or setup.feed != AS_IS.feed

@@ -204,7 +204,7 @@ class LoaderSeam:
             if record is None:
                 return original(loader)
             if seam.switching and not record.trains:
-                seam.feeding.let_others_work()
+                seam.feeding.let_work(list(seam.records.values()))
             if not seam.looks:
                 return seam.begin_own(loader, record)
             phases.push("input")

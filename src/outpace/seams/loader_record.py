@@ -98,6 +98,8 @@ class Record:
     """in the order in which DataLoaders were met"""
     where: str | None = None
     trains: bool = False
+    woken: bool = False
+    """its own workers, which are to rest, were let work"""
     remade: bool = False
     """of the same data set as the one before"""
     remembered: bool = False

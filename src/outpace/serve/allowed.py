@@ -33,6 +33,10 @@ OPEN_FILE = Choice(
     "made where they are drawn",
     0.0,
 )
+OUTSIDE = OPEN_FILE._replace(
+    reason="drawing a sample moves the place in a file that is open outside of the data set, which forked "
+    "processes would share: batches are made where they are drawn"
+)
 LEFT_BEHIND = OPEN_FILE._replace(
     reason="samples leave something behind that threads would share, and there may be no worker processes: "
     "batches are made where they are drawn"
@@ -62,8 +66,9 @@ def kinds(
     what threads would do with a batch; ``say`` is told why processes are left out.
 
     Raises UsageError for threads that samples do not bear, and for processes that they cannot be handed to.
-    A file that is open is no reason to refuse those: each may open it. What samples leave behind is none to
-    refuse threads: a lock may keep them apart.
+    A file that is open is no reason to refuse those, as each may open it; but for one that drawing has opened
+    outside of the data set, with which batches are made where they are drawn. What samples leave behind is
+    none to refuse threads: a lock may keep them apart.
     """
     before = open_files()
     streams = maker.look(after)
@@ -87,7 +92,7 @@ def kinds(
             "open the file anew where it is read, or leave out executor=",
         )
     if stays_open:
-        return OPEN_FILE
+        return OPEN_FILE if kind != "processes" else OUTSIDE
     told = unpicklable(maker) if kind != "threads" and not forks() else None
     if kind == "processes" and told:
         raise UsageError(

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-from outpace.measure.machine import local_ranks, usable_cores
+from outpace.measure.machine import cores_of_rank
 
 FEWEST = 32
 """pieces of work for a thread, below which to start one takes longer than it gives"""
@@ -15,7 +15,7 @@ FEWEST = 32
 
 def in_threads(work: Callable[[Sequence[Any]], None], pieces: Sequence[Any]) -> None:
     """``work`` on runs of ``pieces``, one a core. Raises what it raises, the first run's first."""
-    count = min(max(1, usable_cores() // local_ranks()), len(pieces) // FEWEST)
+    count = min(cores_of_rank(), len(pieces) // FEWEST)
     if count < 2:
         work(pieces)
         return

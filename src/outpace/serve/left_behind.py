@@ -115,9 +115,13 @@ def _by_call(call: ast.Call, names: Names) -> Iterator[Root | None]:
         case ast.Name(id=called):
             pass
     if called in BY_CALL:
-        for given in call.args:
+        for place, given in enumerate(call.args):
             itself = isinstance(given, ast.Name) and given.id == names.me
-            yield Root(names.me) if itself else names.root(given)
+            root = Root(names.me) if itself else names.root(given)
+            if root is not None and not (
+                root.outside and place
+            ):  # as what is given instead: a constant
+                yield root
     for word in call.keywords:
         if word.arg == "out":
             yield names.root(word.value)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from outpace.errors import DataError, UsageError
-from outpace.measure.machine import free_memory, local_ranks, usable_cores
+from outpace.measure.machine import cores_of_rank, free_memory, local_ranks
 from outpace.serve.allowed import AS_ASKED, kinds
 from outpace.serve.climb import Climb, most_threads
 from outpace.serve.coming import Coming, Terms, crosses
@@ -38,6 +38,8 @@ from outpace.serve.tuner import PROBED, choose
 PREFETCH_BYTES = 256 * 2**20
 EXECUTORS = ("auto", "none", "threads", "processes")
 SHARE_OF_MEMORY = 0.25
+LITTLE_S = 0.05
+"""in which one may look between epochs whether samples have begun to draw"""
 """of free memory that workers and batches may take unless told otherwise"""
 LOOKED_AT = 16
 """batches that the choice of workers is made from"""
@@ -138,7 +140,7 @@ class Loader:
         self.keep, self.disk, self.epochs = keep, disk, epochs
         self._deadline = time.monotonic() + seconds if seconds is not None else None
         self._length_given = epochs is not None or seconds is not None
-        self._cores = max(1, usable_cores() // local_ranks())
+        self._cores = cores_of_rank()
         self.skipped: list[Skipped] = []
         self.notes: list[str] = []
         self.choice: Choice | None = None
@@ -223,11 +225,14 @@ class Loader:
         state = self.maker.state()
         if state is None or state == self._looked_at:
             return False
-        self._looked_at, streams = state, self.maker.streams
+        self._looked_at, before = state, self.maker.looked()
+        began = time.perf_counter()
         with none_opened(self.source) as unopened:
             self.maker.look(self.after if self.device is None else None)
         unopened.for_forks()
-        return self.maker.streams != streams
+        if time.perf_counter() - began > LITTLE_S:
+            self._looked_at = None  # to look at each change would hold up each epoch
+        return self.maker.looks_on(before)
 
     def _follow(self) -> None:
         """Have all samples of a data set that has grown or shrunk."""
@@ -275,9 +280,8 @@ class Loader:
         if self._told == told:
             self._next_is(epoch + 1)
         if self._looked_at is not None and self.choice is not None and self.choice.kind == "none":
-            self._looked_at = (
-                self.maker.state()
-            )  # samples that are made here may leave something behind
+            # Samples that are made here may leave something behind.
+            self._looked_at = self.maker.state()
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"
             self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
@@ -305,7 +309,10 @@ class Loader:
                     self.maker.unopened.untouched = False
                 else:
                     self.maker.unopened = None
-                self._looked_at = None if self.maker.whole else self.maker.state()
+                began = time.perf_counter()
+                self._looked_at = None if self.maker.copied else self.maker.state()
+                if time.perf_counter() - began > LITTLE_S:
+                    self._looked_at = None
             kind, workers, depth = self.choice[:3]
             size = self.choice.batch_bytes
             self._executor = start(

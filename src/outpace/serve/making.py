@@ -134,6 +134,19 @@ class BatchMaker:
         # What another process makes anew.
         return {**self.__dict__, "_slices": None, "unopened": None}
 
+    def looked(self) -> tuple[tuple[str, ...], dict[str, Any], bool]:
+        """What `look` has found."""
+        return self.streams, self.held, self.slices
+
+    def looks_on(self, before: tuple[tuple[str, ...], dict[str, Any], bool]) -> bool:
+        """Whether samples draw from more generators than before; if not, all is as it was: others may be of
+        samples that were not looked at.
+        """
+        if not set(self.streams) <= set(before[0]):
+            return True
+        self.streams, self.held, self.slices = before
+        return False
+
     def find_held(self, *, by_drawing: bool = False) -> None:
         """Find the generators that samples draw from as they are now: a script may have put others in their
         place, and ``by_drawing`` a sample a process makes those that come with the first.

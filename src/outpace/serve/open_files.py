@@ -143,9 +143,9 @@ class Unopened:
             for name in vars(holder).keys() & names(holder):
                 place = id(holder), name, False
                 if place not in self.empty:
-                    delattr(holder, name)
+                    vars(holder).pop(name, None)  # a frozen class bears no delattr
                 elif place in self.flags:
-                    setattr(holder, name, self.flags[place])
+                    vars(holder)[name] = self.flags[place]
 
     def _was_filled(self, held: Held) -> bool:
         return self.empty.get(held.place) is False
@@ -160,9 +160,9 @@ class Unopened:
         elif item:
             del holder[name]
         elif there:
-            setattr(holder, name, None)
+            vars(holder)[name] = None
         else:
-            delattr(holder, name)
+            vars(holder).pop(name, None)
 
 
 @contextlib.contextmanager

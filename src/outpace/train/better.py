@@ -16,8 +16,11 @@ from outpace.tune.prove import larger_is_better as by_name
 NOT_TOLD = "metric= is taken to be better the larger it is: say larger_is_better=False if it is not"
 PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 """where the words of MyMAE meet"""
-TURNED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)(?![a-z])", re.IGNORECASE)
-FALLS = re.compile(r"(?<![a-z])(gap|drop|diff)(?![a-z])", re.IGNORECASE)
+TURNED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)_?(log_?)?likelihood", re.IGNORECASE)
+FALLS = re.compile(r"_(gap|drop|diff)$", re.IGNORECASE)
+SMALLER = (
+    "metric= is taken to be better the smaller it is, by its name: say larger_is_better=True if not"
+)
 
 
 def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
@@ -37,9 +40,10 @@ def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
         told = by_name(each)
         if told is not None:
             return told, ""
-        # The likelihood's own name says that it is better the larger it is; less of it is not.
-        if FALLS.search(each) or (TURNED.search(each) and by_name(TURNED.sub("", each))):
+        if TURNED.search(each):
             return False, ""
+        if FALLS.search(each):
+            return False, SMALLER
     return True, NOT_TOLD if metric is not None else ""
 
 

@@ -1,6 +1,6 @@
 """Optimizers for those who gave none, and the learning rates of whichever is used.
 
-Only weight matrices decay: not biases, not scales of norms, of however many dimensions.
+Only weight matrices decay: not biases, and not scales, of norms or of channels, of however many dimensions.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from outpace.remedies.edits.script import (
 )
 
 OUTPUT = "output"
+OF_TORCH = ("F.", "torch.", "nn.functional.")
 TENSOR = (
     *("T", "argmax", "backward", "detach", "dim", "flatten", "item", "log_softmax", "max", "mean"),
     *("permute", "reshape", "shape", "sigmoid", "size", "softmax", "squeeze", "std", "sum"),
@@ -144,22 +145,33 @@ def _is_tensor(script: Script, statement: ast.stmt, name: str) -> bool:
         for each in script.every(ast.Name)
         if each.id == name and isinstance(each.ctx, ast.Load) and script.scope(each) is home
     ]
-    return bool(uses) and all(
-        use.attr in TENSOR
-        if isinstance(use, ast.Attribute)
-        else isinstance(use, ast.Call | ast.keyword | ast.BinOp | ast.Compare)
-        for use in uses
+    objects = (ast.Call, ast.keyword, ast.Compare)
+    told = [_takes_tensors(script, use) for use in uses]
+    return any(told) and all(
+        yes or isinstance(use, objects) for use, yes in zip(uses, told, strict=True)
     )
 
 
-def _is_given_on(script: Script, call: ast.Call, statement: ast.stmt) -> bool:
-    """Whether it is a tensor that a call gives: by a method of it, or as another call's argument; in a
-    statement that computes it once, whatever comes.
+def _takes_tensors(script: Script, use: ast.AST) -> bool:
+    """Whether what is used so is a tensor: in arithmetic, by a method of tensors, or in a function or a loss
+    of torch's.
     """
-    parent = script.parents[call]
-    if isinstance(parent, ast.Attribute):
-        return parent.attr in TENSOR and _is_plain(script, call, statement)
-    return isinstance(parent, ast.Call | ast.keyword) and _is_plain(script, call, statement)
+    if isinstance(use, ast.Attribute):
+        return use.attr in TENSOR
+    if isinstance(use, ast.BinOp):
+        return True
+    call = script.parents[use] if isinstance(use, ast.keyword) else use
+    if not isinstance(call, ast.Call):
+        return False
+    if dotted(call.func).startswith(OF_TORCH) or called(call).endswith("Loss"):
+        return True
+    losses = (each for each in script.every(ast.Call) if called(each).endswith("Loss"))
+    return dotted(call.func) in {variable(script, each) for each in losses} - {""}
+
+
+def _is_given_on(script: Script, call: ast.Call, statement: ast.stmt) -> bool:
+    """Whether it is a tensor that a call gives, in a statement that computes it once, whatever comes."""
+    return _takes_tensors(script, script.parents[call]) and _is_plain(script, call, statement)
 
 
 def _is_plain(script: Script, call: ast.Call, statement: ast.stmt) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from outpace.train.run import Run
 
 STEPS, FEWEST_STEPS = 16, 8
-"""of a short training; fewer tell nothing. A training to a target has these, as it may be short itself"""
+"""of a short training, and at least, as of one to a target, which may be short itself; fewer tell nothing"""
 USUAL, MOST = 3, 9
 """short trainings that it takes as a rule, and at most"""
 HELD = 3
@@ -38,15 +38,15 @@ PASSES = 3.0
 class LrFinder(Strategy):
     """The largest rate of the schedule is found by short trainings at several rates.
 
-    What: copies of model and optimizer learn from the same ``steps`` batches, each at another rate, and
-    are judged on other batches. Rates are a factor of three apart, up or down as long as the loss falls.
-    The middle of those that are as good as the best, smaller by as much as a long training needs it to
-    be, is what they tell; with Adam and its like the rate is drawn from there towards a tenth of the size
-    of the weights, which suits most trainings (`outpace.train.rate` says how, and how well that agrees
-    with grids). Weights that were trained before, as norms tell or `transfer`, bear less: with those a
-    thirtieth of that is tried first, and is what the rate is drawn to. Where all rates raise the loss a
-    smaller one is taken than any of them. Weights, optimizer, generators, BatchNorm and the data are left as
-    they were. `svg` draws it.
+    What: copies of model and optimizer learn from the same ``steps`` batches (16 unless given, 8 with a
+    target), each at another rate, and are judged on other batches. Rates are a factor of three apart, up or
+    down as long as the loss falls. The middle of those that are as good as the best, smaller by as much as a
+    long training needs it to be, is what they tell; with Adam and its like the rate is drawn from there
+    towards a tenth of the size of the weights, which suits most trainings (`outpace.train.rate` says how,
+    and how well that agrees with grids). Weights that were trained before, as norms tell or `transfer`, bear
+    less: with those a thirtieth of that is tried first, and is what the rate is drawn to. Where all rates
+    raise the loss a smaller one is taken than any of them. Weights, optimizer, generators, BatchNorm and the
+    data are left as they were. `svg` draws it.
     Helps: where the rate is not known: with a new model, optimizer, batch size or loss.
     Harms: it costs what two to nine times ``steps`` steps do, an eighth of the training at most, or a seventh
     of its time, and meanwhile there is a copy of model and optimizer. It is good to a factor of two to three,
@@ -130,7 +130,7 @@ class LrFinder(Strategy):
             return run.clock.within(LIMIT, since)
 
         if self.room(total, 0.0, together) and not (
-            in_time([]) and self.room(total, spent.steps, together)
+            in_time([]) and self.room(total, spent.steps * together, together)
         ):
             return "trials have taken the share of the training in which rates are tried"
         count, batches = self.steps + held_of(self.steps), []
@@ -142,7 +142,7 @@ class LrFinder(Strategy):
         try:
             if batches and run.clock.seconds < math.inf:
                 total = steps_of(run, batches[0])
-            steps = self.room(total, spent.steps, together)
+            steps = self.room(total, spent.steps * together, together)
             if not (steps and batches):
                 after = f", of which trials took {spent.steps:.0f}," if spent.steps else ""
                 return f"{total} steps{after} are too few to try rates"
@@ -176,8 +176,9 @@ class LrFinder(Strategy):
         now, worth = run.clock.read(), cost(steps, made + 1)
         next_s = (now - began) / made
         in_time = now - began + run.spent.seconds + next_s < LIMIT * run.clock.seconds
-        single = None if run.clock.steps is None else run.clock.steps * run.train.together
-        paid = made < USUAL or worth <= allowed(single, run.spent.steps)
+        together = run.train.together
+        single = None if run.clock.steps is None else run.clock.steps * together
+        paid = made < USUAL or worth <= allowed(single, run.spent.steps * together)
         held = self.holds is None or self.holds(worth, next_s)
         return made < MOST and in_time and paid and held
 

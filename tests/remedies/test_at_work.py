@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,11 @@ class Draws:
 
     count: int = 0
     slices: int = 0
-    threads: set[int] = field(default_factory=set)
+    threads: Counter[int] = field(default_factory=Counter)
+
+
+TRIED = 8
+"""samples that are drawn here where a file lies open, to see that none moves its place"""
 
 
 class ByThread(threading.local):
@@ -47,7 +52,7 @@ def counted() -> Iterator[Draws]:
             def getitem(dataset: Any, index: Any, original: Any = original) -> Any:
                 here.draws.count += 1
                 here.draws.slices += isinstance(index, list)
-                here.draws.threads.add(threading.get_ident())
+                here.draws.threads[threading.get_ident()] += 1
                 return original(dataset, index)
 
             patch.setattr(kind, "__getitem__", getitem)
@@ -67,7 +72,7 @@ def draws_under(names: list[str], kind: str, folder: Path) -> Draws:
 def test_as_it_is(pictures: Path) -> None:
     draws = draws_under([], "rows", pictures)
     assert draws.count == 2 * (186 + 40)
-    assert draws.threads == {threading.get_ident()}
+    assert draws.threads.keys() == {threading.get_ident()}
 
 
 def test_slices_are_drawn(pictures: Path) -> None:
@@ -83,19 +88,19 @@ def test_kept_samples_are_not_drawn_again(pictures: Path) -> None:
 
 def test_a_thread_works_ahead(pictures: Path) -> None:
     draws = draws_under(["prefetch"], "images", pictures)
-    assert threading.get_ident() not in draws.threads
+    assert draws.threads[threading.get_ident()] <= TRIED
 
 
 def test_threads_draw(pictures: Path) -> None:
     draws = draws_under(["fetch_threads"], "rows", pictures)
-    assert threading.get_ident() not in draws.threads
+    assert draws.threads[threading.get_ident()] <= TRIED
     assert len(draws.threads) > 2
 
 
 def test_slices_are_drawn_ahead(pictures: Path) -> None:
     draws = draws_under(["prefetch", "slice_batches"], "rows", pictures)
     assert draws.slices >= 8
-    assert threading.get_ident() not in draws.threads
+    assert draws.threads[threading.get_ident()] <= TRIED
 
 
 def test_workers_draw(pictures: Path) -> None:

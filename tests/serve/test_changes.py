@@ -117,6 +117,22 @@ def test_labels_that_change_places_are_seen(as_is: Any) -> None:
     assert state_of(data) not in (before, None)
 
 
+class Split(str):
+    """As data sets of Hugging Face name theirs."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("key", [Split("train"), Decimal(1), (Split("train"), 1), int])
+def test_dicts_whose_keys_are_no_plain_words_are_looked_at(key: Any) -> None:
+    """The loader's seam failed at them, as under a Trainer of Hugging Face."""
+    holder = SimpleNamespace(parts=[{key: [1, 2]}, {"plain": 3}])
+    before = state_of(holder)
+    assert before is not None
+    holder.parts[0][key][1] = 5
+    assert state_of(holder) != before
+
+
 def test_what_numpy_writes_to_a_tensor_is_seen() -> None:
     data = Data()
     before = state_of(data)

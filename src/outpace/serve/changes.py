@@ -205,12 +205,13 @@ def _parts(thing: Any) -> Iterator[Any]:
 
 
 def _flat(items: list[Any], levels: int) -> bool:
-    """Whether there is nothing in a list but numbers and texts, and such lists."""
+    """Whether there is nothing in a list but numbers and texts, and such lists and dicts."""
     kinds = {kind for kind in set(map(type, items)) - PLAIN if not issubclass(kind, np.generic)}
     if not kinds or not levels or kinds - NESTS:
         return not kinds
-    nests = (one.values() if type(one) is dict else one for one in items if type(one) in NESTS)
-    inner = list(islice(chain.from_iterable(nests), SPREAD + 1))
+    nests = [one for one in items if type(one) in NESTS]
+    parts = (chain(one, one.values()) if type(one) is dict else one for one in nests)
+    inner = list(islice(chain.from_iterable(parts), SPREAD + 1))
     return len(inner) <= SPREAD and _flat(inner, levels - 1)
 
 

@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-import msgspec
-
 from outpace.errors import TargetError, UsageError
 from outpace.records.target import Target
 
@@ -48,11 +46,10 @@ def parse_target(words: Sequence[str], cwd: str | None = None) -> Target:
         raise UsageError("no target was given", NAME_IT)
     unbuffered = False
     if _is_python(words[0], folder):
-        given, words = words, _unwrapped(words)
-        unbuffered = given[1] == "-u" and words is not given
+        words, unbuffered = _unwrapped(words)
     first, rest = words[0], tuple(words[1:])
     if first == "-m":
-        return msgspec.structs.replace(_module(rest, folder), unbuffered=unbuffered)
+        return _module(rest, folder, unbuffered)
     path = Path(folder, first)
     if path.is_file() and _holds_python(path):
         return Target("script", first, rest, folder, unbuffered)
@@ -73,20 +70,21 @@ def _is_python(word: str, folder: str) -> bool:
     return Path(folder, word).parent.resolve() == Path(sys.executable).parent.resolve()
 
 
-def _unwrapped(words: list[str]) -> list[str]:
-    """``python train.py`` without ``python``, and so ``python -u train.py``; as it is with other options."""
-    rest = words[1:]
-    if rest and rest[0] == "-u":
-        rest = rest[1:]
+def _unwrapped(words: list[str]) -> tuple[list[str], bool]:
+    """``python train.py`` without ``python``, and whether it was ``python -u train.py``; as it is with other
+    options.
+    """
+    unbuffered = words[1:2] == ["-u"]
+    rest = words[2 if unbuffered else 1 :]
     if not rest:
         raise UsageError(
             f"{words[0]} was given no script to run", f"name it: {words[0]} train.py [args]"
         )
     runs_script = not rest[0].startswith("-") or rest[0] == "-m"
-    return rest if runs_script else words
+    return (rest, unbuffered) if runs_script else (words, False)
 
 
-def _module(rest: tuple[str, ...], folder: str) -> Target:
+def _module(rest: tuple[str, ...], folder: str, unbuffered: bool) -> Target:
     if not rest:
         raise UsageError("-m was given no module", "name it: -m pkg.train [args]")
     name = rest[0]
@@ -100,7 +98,7 @@ def _module(rest: tuple[str, ...], folder: str) -> Target:
             f"did you mean -m {near[0]}?" if near else f"looked in {folder} and where Python does"
         )
         raise TargetError(f"there is no module {name}", hint)
-    return Target("module", name, rest[1:], folder)
+    return Target("module", name, rest[1:], folder, unbuffered)
 
 
 def module_of(path: str) -> str:

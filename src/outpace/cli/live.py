@@ -62,7 +62,7 @@ def command(session: Path | None, as_json: bool) -> int:
                 "outpace diagnose, tune, plan, and run --deadline tell how far they are",
             )
         click.echo("a session has begun; nothing was told yet", err=True)
-    drawn = sys.stdout.isatty() and bool(in_utf8(sys.stdout))
+    drawn = sys.stdout.isatty() and in_utf8(sys.stdout)
     way = _lines if as_json else _screen if drawn else _phases
     last = None
     try:

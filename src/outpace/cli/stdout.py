@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TextIO
 
 import click
 
@@ -26,7 +26,7 @@ def open_closed() -> None:
             setattr(sys, name, stream)
 
 
-def in_utf8(stream: Any) -> bool:
+def in_utf8(stream: TextIO) -> bool:
     """Whether a stream has all characters."""
     return (stream.encoding or "utf-8").lower().startswith("utf")
 

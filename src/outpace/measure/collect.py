@@ -407,7 +407,7 @@ def _loss(watcher: Watcher) -> Loss:
 def _memory(watcher: Watcher, memory: Memory) -> Memory:
     """Memory of a step, and its growth while the script ran as it is."""
     trend = watcher.growth.trend()
-    name, where = watcher.retained or (None, None)
+    name, where, graphs = watcher.retained or (None, None, True)
     return msgspec.structs.replace(
         memory,
         rss_bytes=held_bytes() or 0,
@@ -419,7 +419,7 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
         growth_room=trend.room if trend is not None else None,
         retained_name=name,
         retained_where=where,
-        retained_data=watcher.retained_data,
+        retained_data=not graphs,
     )
 
 

@@ -36,6 +36,10 @@ VECTOR_UNITS = (
     ("sve", "SVE"),
 )
 """by the kernel's names, the fastest first"""
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+"""variables of torchrun and mpirun"""
+OF_SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_NUM_TASKS")
+"""of an allocation, which one process alone may have, and of what srun began in it"""
 
 
 def describe() -> Machine:
@@ -114,12 +118,6 @@ def free_memory(root: Path = ROOT) -> int:
         used = int(taken[0]) - pages if taken else psutil.Process().memory_info().rss
         free.append(limit - used)
     return max(0, min(free))
-
-
-LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-"""variables of torchrun and mpirun"""
-OF_SLURM = ("SLURM_NTASKS_PER_NODE", "SLURM_STEP_NUM_TASKS")
-"""of an allocation, which one process alone may have, and of what srun began in it"""
 
 
 def local_ranks() -> int:

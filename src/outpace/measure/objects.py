@@ -13,6 +13,7 @@ stand for all; what C code keeps from Python's collector is not seen.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import sys
@@ -180,7 +181,7 @@ def held(thing: Any) -> list[tuple[str, Any]]:
     Of a function that is what its closure and its defaults hold: its module's names are not its own.
     """
     if isinstance(thing, FunctionType):
-        return _unnamed([*closed_over(thing), *(thing.__defaults__ or ())])
+        return _unnamed([*closed_over(thing).values(), *(thing.__defaults__ or ())])
     if isinstance(thing, BuiltinFunctionType):
         return _unnamed([thing.__self__])
     if not gc.is_tracked(thing):
@@ -193,13 +194,13 @@ def held(thing: Any) -> list[tuple[str, Any]]:
     return named + [("", other) for other in gc.get_referents(thing) if id(other) not in known]
 
 
-def closed_over(function: FunctionType) -> Iterator[Any]:
-    """What the variables of the functions that it stands in are."""
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
+def closed_over(function: FunctionType) -> dict[str, Any]:
+    """What the variables of the functions that it stands in are, by their names."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def touched_bytes(thing: Any) -> int:

@@ -60,34 +60,32 @@ def look(frame: FrameType | None = None) -> Look:
     return {holder.key: size_of(holder.value) for holder in holders(frame or sys._getframe(1))}
 
 
-def find_retained(
-    before: Look | None = None, frame: FrameType | None = None
-) -> tuple[str, str] | None:
-    """Name and ``file:line`` of what has grown most since ``before`` and holds tensors.
+class Retained(NamedTuple):
+    """What keeps tensors: its name, ``file:line``, and whether these carry autograd graphs."""
+
+    name: str
+    where: str
+    graphs: bool
+
+
+def find_retained(before: Look | None = None, frame: FrameType | None = None) -> Retained | None:
+    """What has grown most since ``before`` and holds tensors.
 
     What carries autograd graphs goes before what does not. Without an earlier look, the largest
     container of tensors with graphs is named. None where nothing fits.
     """
-    best = _most(before, frame or sys._getframe(1))
-    return None if best is None else (best.name, _where(best))
-
-
-def retains_data(before: Look | None = None, frame: FrameType | None = None) -> bool:
-    """Whether what `find_retained` names carries no graphs, and may be kept for no longer than an epoch."""
-    best = _most(before, frame or sys._getframe(1))
-    return best is not None and carries_graph(best.value) is False
-
-
-def _most(before: Look | None, frame: FrameType) -> Holder | None:
     best: tuple[tuple[bool, int], Holder] | None = None
-    for holder in holders(frame):
+    for holder in holders(frame or sys._getframe(1)):
         more = _growth(holder, before)
         graph = carries_graph(holder.value) if more > 0 else None
         if graph is None or (before is None and not graph):
             continue
         if best is None or (graph, more) > best[0]:
             best = (graph, more), holder
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    (graphs, _), holder = best
+    return Retained(holder.name, _where(holder), graphs)
 
 
 def fills_up(before: Look | None = None, frame: FrameType | None = None) -> bool:

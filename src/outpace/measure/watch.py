@@ -10,7 +10,7 @@ from outpace.measure.growth import Growth
 from outpace.measure.ledger import WARM_UP
 from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
-from outpace.measure.retained import Look, fills_up, find_retained, look, retains_data
+from outpace.measure.retained import Look, Retained, fills_up, find_retained, look
 from outpace.measure.subjects import forget_epochs, steps_of_epoch, training_loader
 from outpace.measure.trainings import Taught
 from outpace.measure.validation import ValidationLosses
@@ -48,9 +48,7 @@ class Watcher:
         self.growth = Growth()
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
-        self.retained: tuple[str, str] | None = None
-        self.retained_data = False
-        """what is kept has no graphs"""
+        self.retained: Retained | None = None
         self.fills = False
         """memory grows as something is filled that has a limit of its own"""
         self.course = Course()
@@ -128,7 +126,6 @@ class Watcher:
         trend = self.growth.trend()
         if trend is not None and trend.grows:
             self.retained = _unless_raised(find_retained, self.first_look)
-            self.retained_data = bool(_unless_raised(retains_data, self.first_look))
             self.fills = not self.retained and bool(_unless_raised(fills_up, self.first_look))
 
     def total_steps(self, micro_steps: int) -> int | None:

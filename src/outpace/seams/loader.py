@@ -287,8 +287,8 @@ class LoaderSeam:
         """An epoch of a loader begins. Returns what is known of it."""
         host, record = self.host, self._met(loader)
         # Its data set may have grown; to count a stream may be to read all of it, and once is enough.
-        counted = record.asked and isinstance(loader.dataset, IterableDataset)
-        if not (counted or (record.asked and record.restarts)):
+        once = record.restarts or isinstance(loader.dataset, IterableDataset)
+        if not (record.asked and once):
             self._ask_length(loader, record)
         with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
             record.dataset = weakref.ref(loader.dataset)

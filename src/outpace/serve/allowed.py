@@ -77,9 +77,10 @@ def kinds(
         maker.unopened.put_back()
     if kind == "none" or workers == 0:
         return AS_ASKED
-    stays_open = kind != "processes" and (holds_open_file(maker.source) or _moves_place(maker))
     if kind == "processes":  # what drawing opened outside of the data set is open for all of them
         stays_open = bool(open_files() - before) and _moves_place(maker)
+    else:
+        stays_open = holds_open_file(maker.source) or _moves_place(maker)
     opened |= stays_open
     if kind == "threads" and streams:
         raise UsageError(
@@ -92,7 +93,7 @@ def kinds(
             "open the file anew where it is read, or leave out executor=",
         )
     if stays_open:
-        return OPEN_FILE if kind != "processes" else OUTSIDE
+        return OUTSIDE if kind == "processes" else OPEN_FILE
     told = unpicklable(maker) if kind != "threads" and not forks() else None
     if kind == "processes" and told:
         raise UsageError(

@@ -7,11 +7,13 @@ have changed in between must hold for them too: see `Coming.continues`, and `cro
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple, final
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import is_inference_mode_enabled as inferring
 from torch.utils.data import default_collate
 
@@ -48,6 +50,13 @@ class Terms(NamedTuple):
         return Request(epoch, *share)
 
 
+class Begun(NamedTuple):
+    """Samples of a batch that was asked for, and whether in inference mode, of which its tensors are then."""
+
+    indices: NDArray[np.int64]
+    inferring: bool
+
+
 @final
 class Coming:
     """An executor's batches, from where an epoch is; of ``epochs`` in all, None: as many as are wanted."""
@@ -66,31 +75,28 @@ class Coming:
         """of what samples are made by, where another epoch may follow; None where that cannot be told"""
         if self._state is None:
             epochs = epoch + 1
-        self.asked: deque[Request] = deque()
-        """for what was not drawn yet"""
-        self.modes: dict[int, set[bool]] = defaultdict(set)
-        """by epoch: whether its batches were asked for in inference mode, which their tensors are of then"""
+        self.asked: deque[Begun] = deque()
+        """what was not drawn yet"""
         self.epoch, self.consumed = epoch, consumed
         """where what comes next begins"""
         self.over = False
         """no epoch follows"""
         self._epochs = epochs
         # It must not hold the loader, which would not end with its last user.
-        asking = _asking(terms, epoch, consumed, epochs, self.asked, self.modes)
-        self._made = executor.made(asking)
+        self._made = executor.made(_asking(terms, epoch, consumed, epochs, self.asked))
 
     def continues(self, executor: Executor, terms: Terms, epoch: int, consumed: int) -> bool:
         """Whether what comes next is what would be made now."""
         asked = (executor, terms, epoch, consumed)
         own = (self.executor, self.terms, self.epoch, self.consumed)
         same = not self.over and asked == own and self._state == self.maker.state()
-        return same and self.modes[epoch] <= {inferring()} and executor.alive()
+        alike = all(begun.inferring == inferring() for begun in self.asked)
+        return same and alike and executor.alive()
 
     def of_epoch(self) -> Iterator[Made]:
         """Those that are left of the epoch."""
         left = self.terms.batches(self.terms.order.size - self.consumed)
         yield from islice(self._made, left)
-        self.modes.pop(self.epoch, None)
         self.epoch, self.consumed = self.epoch + 1, 0
         self.over = _is_over(self.epoch, self._epochs)
 
@@ -102,18 +108,13 @@ class Coming:
 
 
 def _asking(
-    terms: Terms,
-    epoch: int,
-    consumed: int,
-    epochs: float | None,
-    asked: deque[Request],
-    modes: dict[int, set[bool]],
+    terms: Terms, epoch: int, consumed: int, epochs: float | None, asked: deque[Begun]
 ) -> Iterator[Request]:
     while True:
         for i in range(terms.batches(terms.order.size - consumed)):
-            modes[epoch].add(inferring())
-            asked.append(terms.request(epoch, consumed + i * terms.together))
-            yield asked[-1]
+            request = terms.request(epoch, consumed + i * terms.together)
+            asked.append(Begun(request.indices, inferring()))
+            yield request
         epoch, consumed = epoch + 1, 0
         if _is_over(epoch, epochs) or not terms.batches(terms.order.size):
             return

@@ -9,16 +9,16 @@ not told from none; what comes to another name by a call, and what else a librar
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import threading
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple, final
 
 from torch.utils.data import Dataset
 
+from outpace.measure.objects import closed_over
 from outpace.measure.user_modules import attributes_of
 from outpace.seams.where import short
 from outpace.serve.reached import Closed, reached_or_closed
@@ -37,13 +37,13 @@ BY_CALL = ("setattr", "delattr", "__setattr__", "next", "readinto", "copyto", "s
 
 
 class Change(NamedTuple):
-    """An attribute of an object, or an outer variable, that is changed in a line. ``inside``: what a name of
+    """An attribute of an object, or an outer variable, that is changed in a line. ``outside``: what a name of
     the module, or of the function around, stands for is.
     """
 
     name: str
     line: int
-    inside: bool = False
+    outside: bool = False
 
 
 def left_behind(*makers: Any) -> str | None:
@@ -58,23 +58,14 @@ def left_behind(*makers: Any) -> str | None:
             continue
         if users and not written(code):
             return f"the source of {code.co_name} in {short(code.co_filename)} cannot be read"
-        outer = _outer(function)
-        for name, line, inside in _changed(code, owner is not None):
-            value = outer.get(name) if inside else held.get(name)
-            if inside and (name not in outer or isinstance(value, ModuleType)):
+        outer = ChainMap(closed_over(function), function.__globals__)
+        for name, line, outside in _changed(code, owner is not None):
+            value = (outer if outside else held).get(name)
+            if outside and (name not in outer or isinstance(value, ModuleType)):
                 continue
             if not isinstance(value, threading.local):
                 return f"{short(code.co_filename)}:{line} changes {name}"
     return None
-
-
-def _outer(function: FunctionType) -> dict[str, Any]:
-    """What the names of a function's module, and of the functions around it, stand for."""
-    found = dict(function.__globals__)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):  # it stands for nothing yet
-            found[name] = cell.cell_contents
-    return found
 
 
 @functools.lru_cache(maxsize=1024)
@@ -118,9 +109,8 @@ def _by_call(call: ast.Call, names: Names) -> Iterator[Root | None]:
         for place, given in enumerate(call.args):
             itself = isinstance(given, ast.Name) and given.id == names.me
             root = Root(names.me) if itself else names.root(given)
-            if root is not None and not (
-                root.outside and place
-            ):  # as what is given instead: a constant
+            constant = root is not None and root.outside and place  # as what is given instead
+            if not constant:
                 yield root
     for word in call.keywords:
         if word.arg == "out":

@@ -38,9 +38,9 @@ from outpace.serve.tuner import PROBED, choose
 PREFETCH_BYTES = 256 * 2**20
 EXECUTORS = ("auto", "none", "threads", "processes")
 SHARE_OF_MEMORY = 0.25
+"""of free memory that workers and batches may take unless told otherwise"""
 LITTLE_S = 0.05
 """in which one may look between epochs whether samples have begun to draw"""
-"""of free memory that workers and batches may take unless told otherwise"""
 LOOKED_AT = 16
 """batches that the choice of workers is made from"""
 
@@ -225,14 +225,13 @@ class Loader:
         state = self.maker.state()
         if state is None or state == self._looked_at:
             return False
-        self._looked_at, before = state, self.maker.looked()
         began = time.perf_counter()
         with none_opened(self.source) as unopened:
-            self.maker.look(self.after if self.device is None else None)
+            more = self.maker.draws_more(self.after if self.device is None else None)
         unopened.for_forks()
-        if time.perf_counter() - began > LITTLE_S:
-            self._looked_at = None  # to look at each change would hold up each epoch
-        return self.maker.looks_on(before)
+        # To look at each change is not to hold up each epoch.
+        self._looked_at = state if time.perf_counter() - began <= LITTLE_S else None
+        return more
 
     def _follow(self) -> None:
         """Have all samples of a data set that has grown or shrunk."""
@@ -310,9 +309,8 @@ class Loader:
                 else:
                     self.maker.unopened = None
                 began = time.perf_counter()
-                self._looked_at = None if self.maker.copied else self.maker.state()
-                if time.perf_counter() - began > LITTLE_S:
-                    self._looked_at = None
+                state = None if self.maker.copied else self.maker.state()
+                self._looked_at = state if time.perf_counter() - began <= LITTLE_S else None
             kind, workers, depth = self.choice[:3]
             size = self.choice.batch_bytes
             self._executor = start(

@@ -134,15 +134,12 @@ class BatchMaker:
         # What another process makes anew.
         return {**self.__dict__, "_slices": None, "unopened": None}
 
-    def looked(self) -> tuple[tuple[str, ...], dict[str, Any], bool]:
-        """What `look` has found."""
-        return self.streams, self.held, self.slices
-
-    def looks_on(self, before: tuple[tuple[str, ...], dict[str, Any], bool]) -> bool:
-        """Whether samples draw from more generators than before; if not, all is as it was: others may be of
-        samples that were not looked at.
+    def draws_more(self, after: Callable[[Any], Any] | None = None) -> bool:
+        """Whether samples draw from more generators than when they were looked at; if not, all is as it was:
+        others may be of samples that are not looked at.
         """
-        if not set(self.streams) <= set(before[0]):
+        before = self.streams, self.held, self.slices
+        if not set(self.look(after)) <= set(before[0]):
             return True
         self.streams, self.held, self.slices = before
         return False
@@ -156,14 +153,18 @@ class BatchMaker:
         if by_drawing:
             with contextlib.suppress(Exception):  # told of when its turn comes
                 self.sample(0, 0)
-        found = held_by(
+        found = self._all_held()
+        self.held = {name: found.get(name, one) for name, one in self.held.items()}
+        self.held_in = os.getpid()
+
+    def _all_held(self, after: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+        return held_by(
             source=self.source,
             prepare=self.prepare,
             transform=self.transform,
             collate=self.collate,
+            after=after,
         )
-        self.held = {name: found.get(name, one) for name, one in self.held.items()}
-        self.held_in = os.getpid()
 
     def state(self) -> int | None:
         """A number that is another one once something that samples are made by has changed; None where
@@ -179,17 +180,7 @@ class BatchMaker:
         if self.whole and after is None:
             return ()  # a store of ours: nothing in it is drawn by chance
         size, streams = len(self.source), set[str]()
-
-        def all_held() -> dict[str, Any]:
-            return held_by(
-                source=self.source,
-                prepare=self.prepare,
-                transform=self.transform,
-                collate=self.collate,
-                after=after,
-            )
-
-        held = all_held()
+        held = self._all_held(after)
         looked_at = [i * size // min(LOOKED_AT, size) for i in range(min(LOOKED_AT, size))]
 
         def together() -> None:
@@ -213,7 +204,7 @@ class BatchMaker:
                     draw()
                 streams |= moved(before, states_taken())
                 streams |= {name for name in held if text_of(held[name]) != own[name]}
-        known, held = {id(one) for one in held.values()}, all_held()
+        known, held = {id(one) for one in held.values()}, self._all_held(after)
         # One that is made with the first sample is there to be drawn from.
         streams |= {name for name, one in held.items() if id(one) not in known}
         self.streams = tuple(sorted(streams))

@@ -87,18 +87,19 @@ class Unopened:
         for its files as a whole. What may tell it that they are open goes with them: flags, and offsets
         that were read on opening.
         """
-        self._reset(self._closed())
+        self._reset(self._let_go_of(_has_open))
 
     def close_again(self) -> None:
         """The same of what the script has opened since, with what it sets to other values meanwhile left as
         it is: only what the functions that open a file set with it goes too.
         """
-        new = self._closed()
+        new = self._let_go_of(_has_open)
         self._reset(new, lambda holder: _set_with(type(holder), _names(new, holder)))
 
-    def _closed(self) -> list[Held]:
+    def _let_go_of(self, these: Callable[[Any], bool]) -> list[Held]:
+        """What it keeps since then, as far as it is one of ``these``."""
         found = _held(self.dataset, inside=self._was_filled)
-        new = [held for held in found if self._is_new(held) and _has_open(held.value)]
+        new = [held for held in found if self._is_new(held) and these(held.value)]
         for held in reversed(new):  # of a list the last goes first
             self._let_go(held)
         return new
@@ -114,11 +115,7 @@ class Unopened:
         """Let go of all that a data set keeps since then and that is of one process: a pool of threads or a
         connection, which each process that is forked is to make for itself. Plain data stay.
         """
-        found = _held(self.dataset, inside=self._was_filled)
-        new = [held for held in found if self._is_new(held) and not _is_plain(held.value)]
-        for held in reversed(new):
-            self._let_go(held)
-        self._reset(new)
+        self._reset(self._let_go_of(lambda value: not _is_plain(value)))
 
     def empty_again(self) -> None:
         """Let go of all that a data set keeps since then in places of its own that were empty, as an index

@@ -89,7 +89,11 @@ def _named_by(step: Step) -> Iterator[Step | Closed]:
     """What a function wraps, and what it names: in its object, and in the user's modules."""
     function, owner, bound = step
     users, names, things = is_users_function(function), _names(function.__code__), [owner]
-    for each in (*closed_over(function), *_defaults(function), *attributes_of(function).values()):
+    for each in (
+        *closed_over(function).values(),
+        *_defaults(function),
+        *attributes_of(function).values(),
+    ):
         if type(each) is FunctionType:
             yield Step(each, owner, bound and is_method(each, owner))
         elif users or callable(each):

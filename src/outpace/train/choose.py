@@ -299,9 +299,9 @@ class Choosing:
         """Steps that are to be left where lr_finder would find a rate by itself: more hangs on that."""
         total, finder = self.by_time(few), LrFinder()
         finds = any(each.name == finder.name for each in self.strategies())
-        together = self.parts.train.together
-        room = total < math.inf and finder.room(int(total), 0.0, together)
-        return LEAST if finds and room else 0.0
+        if not finds or total == math.inf:
+            return 0.0
+        return LEAST if finder.room(int(total), together=self.parts.train.together) else 0.0
 
     def finds_rate(self) -> bool:
         """Whether the rate is for us to find, and its course for us to choose. Of batches that are small at

@@ -144,9 +144,8 @@ def trained(
         loss_of(model, batches[step % len(batches)]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
-    put_mean = getattr(
-        optimizer, "put_mean", None
-    )  # of schedule_free's, whose package imports this
+    # Of schedule_free's, whose package imports this.
+    put_mean = getattr(optimizer, "put_mean", None)
     if put_mean is not None:
         put_mean()  # what is validated and kept
 

@@ -12,7 +12,7 @@ import torch
 from outpace.errors import UsageError
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
-from outpace.train.layers import KINDS, look_at, traceless
+from outpace.train.layers import MULTIPLY, look_at, traceless
 from outpace.train.native import has_bf16
 from outpace.train.objective import PAIRS, Objective
 from outpace.train.pretrained import pretrained
@@ -24,8 +24,6 @@ from outpace.train.strategies.sequence_length import length_of
 from outpace.train.unreduced import unreduced
 
 MOST_CLASSES = 10_000
-MULTIPLY = (*KINDS, torch.nn.RNNBase, torch.nn.MultiheadAttention)
-"""layers whose weights are multiplied with what they are given"""
 NORMS = torch.nn.modules.batchnorm._BatchNorm
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 KINDS = (nn.Linear, *CONVOLUTIONS)
+MULTIPLY = (*KINDS, nn.RNNBase, nn.MultiheadAttention)
+"""layers whose weights are multiplied with what they are given"""
 Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | None]
 """name, layer, what it was given, what it gave -> what is taken for that instead, unless it is None"""
 

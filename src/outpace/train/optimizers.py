@@ -16,7 +16,7 @@ import torch
 from outpace.errors import UsageError
 from outpace.seams.optimizer import held_by
 from outpace.seams.rate import finds_its_rate, set_rate
-from outpace.train.layers import KINDS, copies_of, copy_of
+from outpace.train.layers import MULTIPLY, copies_of, copy_of
 
 if TYPE_CHECKING:
     from outpace.train.strategies.base import Strategy
@@ -170,8 +170,8 @@ def is_scale(layer: torch.nn.Module, weight: torch.Tensor) -> bool:
     """Whether a weight is a number for each channel, with dimensions of one place beside: what ConvNeXt
     scales its branches by, or the lengths that weight_norm has.
     """
-    own = (*KINDS, torch.nn.RNNBase, torch.nn.MultiheadAttention, *TABLES)
-    return sum(side > 1 for side in weight.shape) < 2 and not isinstance(layer, own)
+    single = sum(side > 1 for side in weight.shape) < 2
+    return single and not isinstance(layer, (*MULTIPLY, *TABLES))
 
 
 def sparse_tables(model: torch.nn.Module) -> list[str]:

@@ -24,6 +24,8 @@ LOADER_POSITIONS = (
 )
 OF_WORKERS = ("prefetch_factor", "timeout", "multiprocessing_context")
 """arguments that a DataLoader without workers refuses"""
+TOLD_OTHERWISE = ("batch_size", "sampler", "batch_sampler")
+"""of a DataLoader, once its sampler is one of batches"""
 NOT_TRAINING = ("val", "test", "eval", "dev", "hold")
 
 
@@ -140,10 +142,6 @@ def wrap_loop(source: str, where: str | None, function: str) -> str:
         )
 
     return edited(source, edit)
-
-
-TOLD_OTHERWISE = ("batch_size", "sampler", "batch_sampler")
-"""of a DataLoader, once its sampler is one of batches"""
 
 
 def draw_slices(source: str, where: str | None) -> str:

@@ -182,7 +182,7 @@ def _is_large(overlay: Overlay, path: Any) -> bool:
 
 def _is_only_read(overlay: Overlay, path: Any) -> bool:
     place = _own(overlay, path)
-    return place is not None and (_is_large(overlay, path) or not os.access(place, os.W_OK))
+    return place is not None and (os.stat(place).st_size > LARGE or not os.access(place, os.W_OK))
 
 
 SPECIAL: dict[tuple[str, str], Callable[[Overlay, Any], Any]] = {

@@ -129,12 +129,11 @@ class LrFinder(Strategy):
         def in_time(found: Sequence[Any]) -> bool:
             return run.clock.within(LIMIT, since)
 
-        if self.room(total, 0.0, together) and not (
-            in_time([]) and self.room(total, spent.steps * together, together)
-        ):
+        whole = self.room(total, together=together)
+        if whole and not (in_time([]) and self.room(total, spent.steps, together)):
             return "trials have taken the share of the training in which rates are tried"
         count, batches = self.steps + held_of(self.steps), []
-        if self.room(total, 0.0, together):
+        if whole:
             batches = run.train.peek(count, while_small(in_time, run.world))
         if batches and not in_time(batches):
             return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
@@ -142,7 +141,7 @@ class LrFinder(Strategy):
         try:
             if batches and run.clock.seconds < math.inf:
                 total = steps_of(run, batches[0])
-            steps = self.room(total, spent.steps * together, together)
+            steps = self.room(total, spent.steps, together)
             if not (steps and batches):
                 after = f", of which trials took {spent.steps:.0f}," if spent.steps else ""
                 return f"{total} steps{after} are too few to try rates"
@@ -176,19 +175,18 @@ class LrFinder(Strategy):
         now, worth = run.clock.read(), cost(steps, made + 1)
         next_s = (now - began) / made
         in_time = now - began + run.spent.seconds + next_s < LIMIT * run.clock.seconds
-        together = run.train.together
-        single = None if run.clock.steps is None else run.clock.steps * together
-        paid = made < USUAL or worth <= allowed(single, run.spent.steps * together)
+        most = run.train.together * allowed(run.clock.steps, run.spent.steps)
+        paid = made < USUAL or worth <= most
         held = self.holds is None or self.holds(worth, next_s)
         return made < MOST and in_time and paid and held
 
     def room(self, total: int | None, spent: float = 0.0, together: int = 1) -> int:
         """Steps of a short training, so that as many as usual take no more than their share of all steps,
-        of which trials have ``spent`` some; 0 where they are too few. ``together``: batches of each of all.
+        of which trials have ``spent`` some; 0 where they are too few. ``together``: batches of each of these.
         """
         if total is None:
             return self.steps
-        each = int(allowed(total * together, spent) / USUAL)
+        each = int(together * allowed(total, spent) / USUAL)
         steps = min(self.steps, each - math.ceil(held_of(each) / PASSES))
         return steps if steps >= FEWEST_STEPS else 0
 

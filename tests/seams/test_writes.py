@@ -573,3 +573,85 @@ def test_tables_by_pyarrow(project: Path) -> None:
     with pa.memory_map("data/t.arrow") as source:
         assert pa.ipc.open_file(source).read_all().equals(table)
     assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+
+
+def test_more_tables_by_pyarrow(project: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import csv, feather
+
+    table = pa.table({"x": [1, 2, 3]})
+    csv.write_csv(table, "data/t.csv")
+    assert csv.read_csv("data/t.csv").equals(table)
+    feather.write_feather(table, "data/t.feather")
+    assert feather.read_table("data/t.feather").equals(table)
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+
+
+def test_tokenizers(project: Path) -> None:
+    """As ``save_pretrained`` of a tokenizer has it, with each checkpoint of Transformers' Trainer."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from tokenizers import models, trainers
+
+    os.makedirs("out/new")
+    Path("out/new/text.txt").write_text("a few words and a few more\n")
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.train(["out/new/text.txt"], trainers.BpeTrainer(vocab_size=30))
+    made.save("out/new/tokenizer.json")
+    again = tokenizers.Tokenizer.from_file("out/new/tokenizer.json")
+    assert again.encode("few").ids == made.encode("few").ids
+    saved = made.model.save("out/new", "words")
+    assert saved == [f"{project}/out/new/words-{end}" for end in ("vocab.json", "merges.txt")]
+    read = models.BPE.from_file(saved[0], merges=saved[1])
+    assert tokenizers.Tokenizer(read).get_vocab() == made.get_vocab()
+    with pytest.raises(Exception, match="No such file"):
+        made.model.save("nowhere")
+    assert "new" not in posix.listdir(project / "out")
+
+
+def test_pieces_of_words(project: Path) -> None:
+    pieces = pytest.importorskip("sentencepiece")
+    text = "".join(f"word{i} and{i} more{i % 7}\n" for i in range(200))
+    Path("data/text.txt").write_text(text)
+    trainer, processor = pieces.SentencePieceTrainer, pieces.SentencePieceProcessor
+    trainer.train(input="data/text.txt", model_prefix="data/first", vocab_size=30)
+    trainer.train("--input=data/text.txt --model_prefix=data/second --vocab_size=30")
+    loaded = [processor(model_file=f"data/{name}.model") for name in ("first", "second")]
+    assert [each.vocab_size() for each in loaded] == [30, 30]
+    assert sorted(os.listdir("data"))[:2] == ["first.model", "first.vocab"]
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+
+
+def test_tables_by_polars(project: Path) -> None:
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({"x": [1, 2, 3]})
+    table.write_parquet("data/t.parquet")
+    assert polars.read_parquet("data/t.parquet").equals(table)
+    table.lazy().sink_csv("data/t.csv")
+    assert polars.scan_csv(["data/t.csv"]).collect().equals(table)
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+
+
+def test_sounds(project: Path) -> None:
+    soundfile, numpy = pytest.importorskip("soundfile"), pytest.importorskip("numpy")
+    soundfile.write("data/t.wav", numpy.zeros(100), 8000)
+    assert len(soundfile.read("data/t.wav")[0]) == 100
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+
+
+def test_calls_of_classes_are_put_back(tmp_path: Path) -> None:
+    tokenizers, torch = pytest.importorskip("tokenizers"), pytest.importorskip("torch")
+    from tokenizers import models
+
+    kinds = [
+        (tokenizers.Tokenizer, "from_file"),
+        (models.BPE, "from_file"),
+        (models.Model, "save"),
+        (torch.jit.RecursiveScriptModule, "save"),
+    ]
+    before = [vars(kind).get(name) for kind, name in kinds]
+    undo = install(tmp_path / "scratch")
+    during = [vars(kind).get(name) for kind, name in kinds]
+    undo()
+    assert [vars(kind).get(name) for kind, name in kinds] == before
+    assert all(one is not other for one, other in zip(during, before, strict=True))

@@ -9,14 +9,15 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ClassMethodDescriptorType, ModuleType
 from typing import Any, Literal, NamedTuple
 
 from outpace.seams.in_place_of import in_place_of
 from outpace.seams.writes.overlay import Overlay
-from outpace.seams.writes.physical import mode_of
+from outpace.seams.writes.physical import is_folder, mode_of
 
-Use = Literal["read", "write", "change"]
+Use = Literal["read", "write", "change", "folder"]
+"""``folder``: new files are written into it, and their paths are given back"""
 
 LARGE = 64 << 20
 """bytes above which a file that may be changed in place is not copied for a library to read"""
@@ -50,18 +51,50 @@ ROWS = (
     Row("pyarrow.parquet", "read_table", 0, "source", "read"),
     Row("pyarrow.parquet.core", "ParquetWriter.__init__", 1, "where", "write"),
     Row("pyarrow.parquet.core", "ParquetFile.__init__", 1, "source", "read"),
+    Row("pyarrow.csv", "write_csv", 1, "output_file", "write"),
+    Row("pyarrow.csv", "read_csv", 0, "input_file", "read"),
+    Row("pyarrow.feather", "write_feather", 1, "dest", "write"),
+    Row("pyarrow.feather", "read_table", 0, "source", "read"),
     Row("cv2", "imwrite", 0, "filename", "write"),
     Row("cv2", "imread", 0, "filename", "read"),
+    # What save_pretrained of a tokenizer calls, as Transformers' Trainer does with each checkpoint.
+    Row("tokenizers", "Tokenizer.save", 1, "path", "write"),
+    Row("tokenizers", "Tokenizer.from_file", 0, "path", "read"),
+    Row("tokenizers", "Tokenizer.train", 1, "files", "read"),
+    Row("tokenizers.models", "Model.save", 1, "folder", "folder"),
+    Row("tokenizers.models", "BPE.from_file", 0, "vocab", "read"),
+    Row("tokenizers.models", "BPE.from_file", 1, "merges", "read"),
+    Row("tokenizers.models", "WordPiece.from_file", 0, "vocab", "read"),
+    Row("tokenizers.models", "WordLevel.from_file", 0, "vocab", "read"),
+    Row("sentencepiece", "SentencePieceProcessor.LoadFromFile", 1, "arg", "read"),
+    *(
+        Row("polars", f"DataFrame.write_{kind}", 1, "file", "write")
+        for kind in ("csv", "parquet", "ipc", "json", "ndjson")
+    ),
+    *(
+        Row("polars", f"LazyFrame.sink_{kind}", 1, "path", "write")
+        for kind in ("csv", "parquet", "ipc", "ndjson")
+    ),
+    *(
+        Row("polars", f"{how}_{kind}", 0, "source", "read")
+        for how in ("read", "scan")
+        for kind in ("csv", "parquet", "ipc", "ndjson")
+    ),
+    Row("polars", "read_json", 0, "source", "read"),
 )
 FLAGS = {"write": os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "change": os.O_RDWR | os.O_CREAT}
 
 
 def place_for(overlay: Overlay, path: Any, use: Use) -> Any:
-    """The place of a path's bytes; what is no path is given back."""
+    """The place of a path's bytes, of each where there are several; what is no path is given back."""
+    if type(path) in (list, tuple):
+        return type(path)(place_for(overlay, each, use) for each in path)
     if not isinstance(path, str | bytes | os.PathLike):
         return path
     if use == "read":
         return overlay.readable(path) if overlay.size[0] else path
+    if use == "folder":
+        return _folder(overlay, path)
     place = overlay.opened(overlay.canonical(overlay.text(path)), FLAGS[use])
     return os.fsencode(place) if isinstance(path, bytes) else place
 
@@ -74,9 +107,27 @@ def _taking_place(overlay: Overlay, call: Any, row: Row) -> Any:
             args = (*args[: row.position], place, *args[row.position + 1 :])
         elif row.keyword in kwargs:
             kwargs[row.keyword] = place_for(overlay, kwargs[row.keyword], row.use)
-        return call(*args, **kwargs)
+        found = call(*args, **kwargs)
+        return [_written(overlay, each) for each in found] if row.use == "folder" else found
 
     return redirected
+
+
+def _folder(overlay: Overlay, path: Any) -> Any:
+    """A folder's place in the tree; itself where the target has none, and the call is to say so."""
+    folder = overlay.final(overlay.canonical(overlay.text(path)))
+    if overlay.passes(folder) or not is_folder(overlay.place(folder)):
+        return path
+    overlay.make_folders(folder)
+    return overlay.tree + folder
+
+
+def _written(overlay: Overlay, place: str) -> str:
+    """The path as the target knows it of a file that a library wrote."""
+    path = overlay.virtual(place)
+    if path != place:
+        overlay.note("w", path)
+    return path
 
 
 def _connect(overlay: Overlay, connect: Any) -> Any:
@@ -143,6 +194,37 @@ def _os_file(overlay: Overlay, kind: Any) -> Any:
     return redirected
 
 
+def _sound_file(overlay: Overlay, init: Any) -> Any:
+    """``soundfile.SoundFile.__init__``, by its mode."""
+
+    @functools.wraps(init)
+    def redirected(self: Any, file: Any, mode: str | None = "r", *args: Any, **kwargs: Any) -> Any:
+        use: Use = "change" if "+" in (mode or "r") else "read" if "r" in (mode or "r") else "write"
+        return init(self, place_for(overlay, file, use), mode, *args, **kwargs)
+
+    return redirected
+
+
+def _train_pieces(overlay: Overlay, train: Any) -> Any:
+    """``sentencepiece.SentencePieceTrainer._Train``: files by a common beginning of their names."""
+
+    @functools.wraps(train)
+    def redirected(arg: Any = None, **kwargs: Any) -> Any:
+        if isinstance(arg, str):
+            words = (word.partition("=") for word in arg.split())
+            kwargs = {name.lstrip("-"): value for name, _, value in words} | kwargs
+        given = kwargs.get("input")
+        paths = given.split(",") if isinstance(given, str) else given
+        kwargs |= {"input": place_for(overlay, paths, "read")} if paths else {}
+        if "model_prefix" in kwargs and "model_writer" not in kwargs:
+            prefix = os.fspath(kwargs["model_prefix"])
+            places = [place_for(overlay, prefix + end, "write") for end in (".vocab", ".model")]
+            kwargs["model_prefix"] = places[-1].removesuffix(".model")
+        return train(**kwargs)
+
+    return redirected
+
+
 def _from_file(overlay: Overlay, call: Any) -> Any:
     """``torch.from_file``: only a map that is shared changes the file."""
 
@@ -191,6 +273,8 @@ SPECIAL: dict[tuple[str, str], Callable[[Overlay, Any], Any]] = {
     ("numpy", "memmap.__new__"): _memmap,
     ("h5py", "File.__init__"): _h5_file,
     ("pyarrow", "OSFile"): _os_file,
+    ("soundfile", "SoundFile.__init__"): _sound_file,
+    ("sentencepiece", "SentencePieceTrainer._Train"): _train_pieces,
     ("torch", "from_file"): _from_file,
     ("lmdb", "open"): _lmdb_open,
 }
@@ -229,6 +313,7 @@ class _Finder:
 def install(overlay: Overlay) -> Callable[[], None]:
     """Change the libraries, those not imported yet when they are; the function that undoes it."""
     undone: list[tuple[Any, str, Any]] = []
+    """owner, name, and what it had there itself"""
 
     def put(name: str, dotted: str, make: Callable[[Overlay, Any], Any]) -> None:
         *way, last = dotted.split(".")
@@ -242,8 +327,10 @@ def install(overlay: Overlay) -> Callable[[], None]:
                 changed = in_place_of(owner, last)(changed)
             else:
                 changed.__module__, changed.__qualname__ = name, dotted  # as which it is pickled
-            undone.append((owner, last, original))
-            setattr(owner, last, staticmethod(changed) if last == "__new__" else changed)
+            own = vars(owner).get(last)
+            undone.append((owner, last, own))
+            bound = isinstance(own, staticmethod | classmethod | ClassMethodDescriptorType)
+            setattr(owner, last, staticmethod(changed) if bound else changed)
 
     def imported(name: str) -> None:
         for row in ROWS:
@@ -261,8 +348,11 @@ def install(overlay: Overlay) -> Callable[[], None]:
     def undo() -> None:
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
-        for owner, last, original in reversed(undone):
-            setattr(owner, last, staticmethod(original) if last == "__new__" else original)
+        for owner, last, own in reversed(undone):
+            if own is None:
+                delattr(owner, last)
+            else:
+                setattr(owner, last, own)
 
     return undo
 

@@ -93,6 +93,45 @@ def test_a_teacher_in_evaluation_mode_is_one_too() -> None:
         assert not any(one.asked[one.teacher])
 
 
+@pytest.mark.parametrize("before_the_step", [False, True])
+@pytest.mark.parametrize("decay", [0.5, 0.999])
+def test_a_mean_teacher_is_one_too(decay: float, before_the_step: bool) -> None:
+    """Its weights are changed at each step, towards the student's."""
+
+    def average() -> None:
+        with torch.no_grad():
+            pairs = zip(one.teacher.parameters(), one.student.parameters(), strict=True)
+            for mean, weight in pairs:
+                mean.mul_(decay).add_(weight, alpha=1 - decay)
+
+    with hosted(SPARED) as host:
+        one = Distilled()
+        for _ in range(6):
+            one.step()
+            average()
+        assert {id(p) for _, p in unused(host)} == {id(p) for p in one.teacher.parameters()}
+        assert not any(one.asked[one.teacher])
+
+
+@pytest.mark.parametrize("way", ["by its gradient", "at random", "beyond"])
+def test_what_the_script_learns_itself_is_used(way: str) -> None:
+    with hosted(SPARED) as host:
+        one = Distilled()
+        for _ in range(6):
+            one.step()
+            pairs = zip(one.teacher.parameters(), one.student.parameters(), strict=True)
+            with torch.no_grad():
+                for weight, trained in pairs:
+                    if way == "by its gradient":
+                        weight.sub_(0.1 * weight.grad)
+                    elif way == "at random":
+                        weight.add_(0.1 * torch.randn_like(weight))
+                    else:
+                        weight.add_(1.5 * (trained - weight))
+        assert not list(unused(host))
+        assert all(one.asked[one.teacher])
+
+
 def test_where_no_optimizer_has_any_none_are_unused() -> None:
     with hosted() as host:
         one = Distilled()

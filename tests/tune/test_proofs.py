@@ -41,6 +41,8 @@ HALF = Trial(
     "measured",
 )
 
+GIVEN: dict[str, Any] = {"seeds": 3, "margin": 0.01, "tell": lambda *_: None}
+
 
 @given(time_s=st.floats(0, 5000), seeds=st.integers(2, 6), steps=st.integers(100, 100_000))
 def test_a_proof_fits_into_its_time_or_is_the_shortest(
@@ -175,6 +177,50 @@ def test_what_was_measured_on_top_of_what_is_left_out_is_left_out_too(
         assert found[2].reason == "measured 1.50x, on top of bf16, which is left out"
 
 
+@pytest.mark.parametrize(
+    ("proven", "kept"),
+    [
+        ([True, True], ["bf16", "loader_workers"]),
+        ([True, False], ["bf16"]),
+        ([False], []),
+    ],
+)
+def test_other_random_numbers_take_nothing_else_with_them(
+    proven: list[bool], kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are harder to prove than other sums. The script's own runs are made once."""
+    ran: list[tuple[str, ...]] = []
+    answers = iter(proven)
+
+    def proved(run: Any, *, steps: int, **_: Any) -> Proof:
+        for seed in range(2):
+            run(seed, False, steps)
+            run(seed, True, steps)
+        return Proof(True, next(answers), seeds=2, measure="loss", difference=0.0, high=0.02)
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        ran.append(tuple(one["name"] for one in spec["remedies"]))
+        return 1
+
+    monkeypatch.setattr(proofs, "prove", proved)
+    data = msgspec.structs.replace(IMAGES.input, deterministic=False)
+    facts = msgspec.structs.replace(IMAGES, input=data)
+    workers = accepted("loader_workers", "numerics")
+    trials = [
+        accepted("bf16", "numerics"),
+        msgspec.structs.replace(workers, settings={"workers": 2}),
+    ]
+    proof, found = prove_recipe(launch, facts, trials, folder=tmp_path, time_s=1000.0, **GIVEN)
+    assert proof is not None
+    assert proof.proven == bool(kept)
+    assert [t.remedy for t in found if t.accepted] == kept
+    assert ran.count(()) == 2
+    assert ran.count(("bf16",)) == 2
+    assert ran.count(("bf16", "loader_workers")) == 2 * (len(proven) - 1)
+    if kept == ["bf16"]:
+        assert found[1].reason.startswith("left out: no proof that quality is kept (loss at most 2")
+
+
 def validating(every: int, each_s: float) -> Evidence:
     came = Recurring("validation", each_s, 2, every, every)
     run = msgspec.structs.replace(IMAGES.run, recurring=(came,), total_steps=100_000)
@@ -214,7 +260,6 @@ def losses_of(culprit: str, ran: list[list[str]]) -> Any:
     return launch
 
 
-GIVEN: dict[str, Any] = {"seeds": 3, "margin": 0.01, "tell": lambda *_: None}
 EXACT = ("set_to_none", "slice_batches", "fused_optimizer", "no_sync_items")
 
 

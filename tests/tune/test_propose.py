@@ -8,7 +8,7 @@ from outpace.diagnose.bottlenecks import findings
 from outpace.records.evidence import Evidence
 from outpace.records.ledger import Row
 from outpace.seams.setup import AS_IS
-from outpace.tune.data_plan import EXACT_IS_WORTH, SMALLEST, WORTH_REDRAWING
+from outpace.tune.data_plan import EXACT_IS_WORTH, SMALLEST, WORTH_AT_LAST, WORTH_REDRAWING
 from outpace.tune.propose import (
     best,
     candidates,
@@ -69,10 +69,23 @@ def test_what_was_asked_for_by_name_is_tried() -> None:
     options = candidates(facts, only=("fetch_threads",))
     most = max(c.predict(facts).speedup for c in options)
     assert most < WORTH_REDRAWING
-    assert best(facts, options, AS_IS) is None
-    found = best(facts, options, AS_IS, asked=("fetch_threads",))
+    assert best(facts, options, AS_IS, redraw=False) is None
+    found = best(facts, options, AS_IS, asked=("fetch_threads",), redraw=False)
     assert found is not None
     assert found[1].speedup == most
+
+
+def test_other_random_numbers_come_last() -> None:
+    """So they can leave alone where they are not proven; not at all where there is no time to prove them."""
+    facts = on_two_threads(deterministic=False)
+    remaining, order = [c for c in candidates(facts) if in_steps(c)], []
+    while (found := best(facts, remaining, AS_IS)) is not None:
+        order.append(found[0].remedy.redraws(facts))
+        assert found[1].speedup >= (WORTH_AT_LAST if order[-1] else SMALLEST)
+        remaining.remove(found[0])
+    assert order == sorted(order)
+    assert set(order) == {False, True}
+    assert best(facts, remaining, AS_IS, redraw=False) is None
 
 
 def test_what_advice_keeps_is_said_of_the_settings_that_it_is_predicted_with() -> None:

@@ -24,6 +24,10 @@ DIAGNOSE_SHARE = 0.4
 SHORT_S = 150.0
 """of tuning, of which a diagnosis takes its share; with more it takes what it needs, a minute at the most"""
 TRIAL_SHARE = 0.35
+REDRAWS = (
+    "it deals out random numbers in another order, and the shortest proof that nothing is lost by that takes "
+    "{}: more --time tries it"
+)
 MOSTLY_OVER = 0.7
 """share of the time for trials from which on it is what was lacking: a part is kept for the whole recipe"""
 
@@ -69,7 +73,7 @@ def tune(
             return finish(work, diagnosis, evidence, "tune")
         total = time_s or default_time(evidence)
         try:
-            trials, final = _try(work, evidence, total, only, skip)
+            trials, final = _try(work, evidence, total, only, skip, seeds)
             compared = _accepted(trials)
             trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
             proof, trials = _prove(work, evidence, trials, total, seeds, margin)
@@ -137,13 +141,19 @@ def default_time(evidence: Evidence) -> float:
 
 
 def _try(
-    work: Work, evidence: Evidence, total: float, only: tuple[str, ...], skip: tuple[str, ...]
+    work: Work,
+    evidence: Evidence,
+    total: float,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    seeds: int,
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.remedies.catalog import remedy
     from outpace.remedies.compile_model import COMPILE_S
     from outpace.seams.setup import AS_IS
     from outpace.tune.children import try_remedies
     from outpace.tune.files import TRIALS
+    from outpace.tune.proofs import shortest_s
     from outpace.tune.propose import candidates, untried
     from outpace.tune.run_time import longest_silence_s
     from outpace.tune.silence import patience
@@ -165,14 +175,22 @@ def _try(
         "skip": list(skip),
         "from_step": evidence.run.from_step,
         "mixes": evidence.run.mixes,
+        "redraw": work.seconds + total * TRIAL_SHARE + shortest_s(evidence, seeds) <= total,
     }
     began = work.seconds
     tried = try_remedies(work.launch, spec, work.session / "trials")
     work.notes += tried.notes
     late = work.seconds - began >= MOSTLY_OVER * total * TRIAL_SHARE
-    if tried.failed or not (late or tried.too_short):
+    if late:
+        why = f"the time for trials, {duration(total * TRIAL_SHARE)}, was over"
+    elif tried.too_short:
+        why = TOO_SHORT
+    elif not spec["redraw"]:
+        why = REDRAWS.format(duration(shortest_s(evidence, seeds)))
+    else:
+        why = ""
+    if tried.failed or not why:
         return tried.trials, tried.final
-    why = f"the time for trials, {duration(total * TRIAL_SHARE)}, was over" if late else TOO_SHORT
     missed = untried(evidence, tried.trials, why, only, (*skip, *tried.excluded))
     return [*tried.trials, *missed], tried.final
 

@@ -1,7 +1,9 @@
 """Gradients that nobody uses: of parameters that no optimizer has, as of a teacher whose graph is kept.
 
 They cost the backward pass of all of its model, and what that keeps of the forward pass. An optimizer that
-was made has its parameters, though it may be stepped for the first time after many epochs.
+was made has its parameters, though it may be stepped for the first time after many epochs. What is changed by
+other means may be learnt by lines of the script; but not where it moves towards a weight that is trained, as
+a mean teacher's weights do.
 
 Such parameters ask for no gradient while a model is called, and at no other time: a model that is copied,
 saved or given to another optimizer is to be learnt. Not done where activations are computed again in the
@@ -21,7 +23,7 @@ from torch.optim import Optimizer
 
 from outpace.seams.host import Host, Step
 from outpace.seams.in_place_of import Replaced
-from outpace.seams.optimizer import held_by
+from outpace.seams.optimizer import held_by, learned_by
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.root import RootFacts
 from outpace.seams.setup import Setup
@@ -29,6 +31,12 @@ from outpace.seams.version_of import version_of
 
 FIRST = 4
 """steps after which all models of a training were called"""
+SAMPLE = 256
+"""numbers of a weight that are looked at"""
+FEW = 8
+"""numbers of which any change may be on a way by chance"""
+SLACK = 0.05
+"""share of a change by which it may miss its direction: of short numbers a small one is rounded"""
 
 
 class UnusedGradients:
@@ -46,6 +54,7 @@ class UnusedGradients:
         """tells whether activations are computed again, where the host has none that does"""
         self.versions: dict[int, int] = {}
         """torch's count of changes of each parameter (by id) after the first steps"""
+        self.following = Following()
 
     def install(self) -> None:
         """Listen for the first steps, in which they come to be known."""
@@ -92,8 +101,14 @@ class UnusedGradients:
             self.versions = {
                 id(p): version_of(p) for module in modules for p in module.parameters()
             }
-        elif self.wanted and step.index <= FIRST:
-            self._spare(True)
+        elif step.index <= FIRST:
+            # Those that have been changed, and all that are trained: mostly there are none of the first.
+            changed = [weight for _, weight, same in without_optimizer(self.host) if not same]
+            if changed:
+                trained = learned_by((*self.host.optimizers, *self.host.made))
+                self.following.look(changed, list(trained))
+            if self.wanted:
+                self._spare(True)
 
     def _spare(self, wanted: bool) -> None:
         self.wanted = wanted
@@ -111,6 +126,53 @@ class UnusedGradients:
         return [parameter for parameter in self.spared.values() if parameter.requires_grad]
 
 
+class Following:
+    """Which weights move towards trained ones from one step to the next: averages of them.
+
+    By `SAMPLE` numbers of each. A step's average may be of the trained weights before that step or after it.
+    """
+
+    def __init__(self) -> None:
+        self.found: set[int] = set()
+        """by id"""
+        self.before: dict[int, torch.Tensor] = {}
+        """what those had at the step before, and what is trained"""
+
+    @torch.no_grad()
+    def look(self, changed: list[nn.Parameter], trained: list[torch.Tensor]) -> None:
+        """After a step. Of a few numbers, or where none has moved, the other weights tell."""
+        now = {id(each): sampled(each) for each in (*changed, *trained)}
+        verdicts: dict[int, bool | None] = {}
+        for weight in changed:
+            before, after = self.before.get(id(weight)), now[id(weight)]
+            if before is None or id(weight) in self.found:
+                continue
+            if weight.numel() < FEW or torch.equal(before, after):
+                verdicts[id(weight)] = None
+                continue
+            alike = [id(each) for each in trained if each.shape == weight.shape]
+            ends = [at[each] for at in (self.before, now) for each in alike if each in at]
+            verdicts[id(weight)] = any(towards(before, after, end) for end in ends)
+        self.before = now
+        all_do = True in verdicts.values() and False not in verdicts.values()
+        self.found |= {held for held, follows in verdicts.items() if follows or all_do}
+
+
+def sampled(weight: torch.Tensor) -> torch.Tensor:
+    """Some of its numbers, evenly from all of it."""
+    flat = weight.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // SAMPLE)].float().clone()
+
+
+def towards(before: torch.Tensor, now: torch.Tensor, end: torch.Tensor) -> bool:
+    """Whether it is a part of the way from there to ``end``, and not beyond, that was gone."""
+    gone, whole = now - before, end - before
+    length, distance = float(gone.norm()), float(whole.norm())
+    if not 0.0 < length <= distance * (1 + SLACK):
+        return False
+    return float((gone - whole * (length / distance)).norm()) < SLACK * length
+
+
 @contextmanager
 def sparing(host: Host) -> Iterator[None]:
     """Those that are spared ask for no gradient meanwhile: a model is called."""
@@ -126,10 +188,19 @@ def sparing(host: Host) -> Iterator[None]:
 
 
 def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
-    """Parameters that got a gradient, that no optimizer has, and that nothing else has changed either.
+    """Parameters that got a gradient, that no optimizer has, and that nothing else has changed either, but
+    for an average of those that are trained.
 
     With their model's facts; none where no optimizer was met.
     """
+    seam = host.seam(UnusedGradients)
+    for facts, parameter, same in without_optimizer(host):
+        if same or (seam is not None and id(parameter) in seam.following.found):
+            yield facts, parameter
+
+
+def without_optimizer(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter, bool]]:
+    """Parameters that got a gradient and that no optimizer has; whether they are as after the first step."""
     seam = host.seam(UnusedGradients)
     if not host.optimizers or seam is None:
         return
@@ -138,6 +209,6 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
         if facts.training_calls or facts.evaluations.helps:
             for parameter in module.parameters():
                 got = parameter.requires_grad and parameter.grad is not None
-                as_it_was = seam.versions.get(id(parameter)) == version_of(parameter)
-                if got and as_it_was and id(parameter) not in held:
-                    yield facts, parameter
+                if got and id(parameter) not in held:
+                    same = seam.versions.get(id(parameter)) == version_of(parameter)
+                    yield facts, parameter, same

@@ -26,6 +26,8 @@ SMALLEST = 1.02
 EXACT_IS_WORTH = 1.3
 WORTH_REDRAWING = 2.0
 """predicted speed-up for which other random numbers, and so a harder proof, are worth it"""
+WORTH_AT_LAST = 1.15
+"""the same once nothing else is left to try, and where there is time for that proof"""
 NEAR = 1.15
 """within which predictions do not tell two ways to feed the steps apart"""
 LEAST_BETTER = 1.01

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,7 @@ import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
-from outpace.remedies.catalog import setup_of_trials
+from outpace.remedies.catalog import remedy, setup_of_trials
 from outpace.remedies.compile_model import COMPILE_S
 from outpace.seams.setup import AS_IS
 from outpace.tune.children import Launch, Tell, run_for_losses
@@ -33,6 +34,9 @@ from outpace.tune.silence import hung, patience
 from outpace.tune.trials import without
 
 EQUAL_STEPS = 12
+NO_TIME = Proof(True, False, reason="there was no time left to prove it")
+LAST_SHARE = 1 / 3
+"""of the time for quality, kept for what draws other random numbers: the script's own runs were made"""
 EQUAL_SHARE, ALONE_SHARE = 0.3, 0.8
 """of the time, for comparing bits: before quality is compared too, and where nothing else is"""
 MOST_STEPS = 2000
@@ -75,22 +79,77 @@ def prove_recipe(
     if size.steps < 2 * (epoch_of(evidence) or math.inf):
         base = [t for t in base if not only_caches(t)]
         size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
-    proof = prove(
-        _runner(launch, evidence, base, [*base, *rest], folder, tell, 2 * size.seeds),
+    part, proof, out = _prove_quality(
+        lambda some: _runner(launch, evidence, base, [*base, *some], folder, tell, 2 * size.seeds),
+        evidence,
+        rest,
+        size,
         seeds=seeds,
-        steps=size.steps,
         margin=margin,
-        most_seeds=size.seeds,
-        enough_time=lambda: monotonic() < deadline,
+        deadline=deadline,
     )
     if proof.proven:
         return proof, trials
-    kept = _without(trials, rest, f"left out: no proof that quality is kept ({shortfall(proof)})")
+    kept = _without(trials, out, f"left out: no proof that quality is kept ({shortfall(proof)})")
+    if part is not None:
+        return part, kept
     if equal is None or not any(t.accepted for t in kept):
         return proof, kept
     names = ", ".join(t.remedy for t in rest)
     said = f"{equal.reason}; {names} left out: {shortfall(proof)}"
     return msgspec.structs.replace(equal, reason=said, curves=proof.curves), kept
+
+
+def _prove_quality(
+    runner: Callable[[list[Trial]], Runner],
+    evidence: Evidence,
+    rest: list[Trial],
+    size: Size,
+    *,
+    seeds: int,
+    margin: float,
+    deadline: float,
+) -> tuple[Proof | None, Proof, list[Trial]]:
+    """Prove what draws the same random numbers, then all: the proof of the first alone, where there is one,
+    that of all, and what is to be left out unless that is proven.
+    """
+    own: dict[int, Losses | str] = {}
+
+    def quality(some: list[Trial], until: float) -> Proof:
+        run = runner(some)
+
+        def each_once(seed: int, under: bool, steps: int) -> Losses | str:
+            if under:
+                return run(seed, under, steps)
+            if seed not in own:
+                own[seed] = run(seed, under, steps)
+            return own[seed]
+
+        return prove(
+            each_once,
+            seeds=seeds,
+            steps=size.steps,
+            margin=margin,
+            most_seeds=size.seeds,
+            enough_time=lambda: monotonic() < until,
+        )
+
+    last = redrawing(evidence, rest)
+    first = [t for t in rest if t not in last]
+    if not (first and last):
+        return None, quality(rest, deadline), rest
+    proof = quality(first, deadline - LAST_SHARE * (deadline - monotonic()))
+    if not proof.proven:
+        return None, proof, rest
+    return proof, quality(rest, deadline) if monotonic() < deadline else NO_TIME, last
+
+
+def redrawing(evidence: Evidence, rest: list[Trial]) -> list[Trial]:
+    """Those at the end of what is to be proven that deal out random numbers in another order: that is harder
+    to prove, and is not to take with it what was measured before.
+    """
+    others = [n for n, t in enumerate(rest) if not remedy(t.remedy).redraws(evidence)]
+    return rest[others[-1] + 1 :] if others else rest
 
 
 def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:
@@ -176,9 +235,14 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
     numeric = any(t.keeps != "exact" for t in accepted)
     exact = any(t.keeps == "exact" for t in accepted)
     compiling = compiling_s([t for t in accepted if t.keeps != "exact"])
-    return (seeds * (2 * run_s(evidence, FEWEST_STEPS) + compiling) if numeric else 0.0) + (
+    return (shortest_s(evidence, seeds) + seeds * compiling if numeric else 0.0) + (
         2 * run_s(evidence, EQUAL_STEPS) if exact else 0.0
     )
+
+
+def shortest_s(evidence: Evidence, seeds: int) -> float:
+    """Seconds that the shortest proof of quality takes."""
+    return seeds * 2 * run_s(evidence, FEWEST_STEPS)
 
 
 def compiling_s(trials: list[Trial]) -> float:

@@ -15,6 +15,7 @@ from outpace.tune.candidate import Candidate
 from outpace.tune.data_plan import (
     EXACT_IS_WORTH,
     SMALLEST,
+    WORTH_AT_LAST,
     WORTH_REDRAWING,
     about_data,
     best_together,
@@ -47,17 +48,36 @@ def in_steps(candidate: Candidate) -> bool:
 
 
 def best(
-    evidence: Evidence, remaining: list[Candidate], accepted: Setup, asked: Collection[str] = ()
+    evidence: Evidence,
+    remaining: list[Candidate],
+    accepted: Setup,
+    asked: Collection[str] = (),
+    *,
+    redraw: bool = True,
 ) -> tuple[Candidate, Gain] | None:
     """The candidate to try next: of the earliest stage that has one that pays, the best exact one.
 
     Of the data those that go best together, as long as there are such; another is to pay in the whole run.
-    What the user asked for by name is tried whatever it promises.
+    What the user asked for by name is tried whatever it promises. Where random numbers are dealt out in
+    another order it is to promise much, or, with ``redraw``, comes last: so it can leave alone.
     """
+    found = _best(evidence, remaining, accepted, asked, WORTH_REDRAWING)
+    if found is None and redraw:
+        last = [each for each in remaining if each.remedy.redraws(evidence)]
+        found = _best(evidence, last, accepted, asked, WORTH_AT_LAST)
+    return found
 
+
+def _best(
+    evidence: Evidence,
+    remaining: list[Candidate],
+    accepted: Setup,
+    asked: Collection[str],
+    worth_redrawing: float,
+) -> tuple[Candidate, Gain] | None:
     def pays(candidate: Candidate, speedup: float) -> bool:
         redraws = candidate.remedy.redraws(evidence)
-        return speedup >= (WORTH_REDRAWING if redraws else SMALLEST)
+        return speedup >= (worth_redrawing if redraws else SMALLEST)
 
     feeding = [each for each in remaining if about_data(each)]
     together = best_together(evidence, feeding, accepted)

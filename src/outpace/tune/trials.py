@@ -111,6 +111,8 @@ class Trials:
         self.time_s = float(spec["time_s"])
         self.evidence = read_json(Path(spec["evidence"]) / EVIDENCE, Evidence)
         self.asked: list[str] = spec.get("only", [])
+        self.redraw: bool = spec.get("redraw", True)
+        """whether there is time to prove what deals out random numbers in another order"""
         self.remaining = candidates(self.evidence, self.asked, spec.get("skip", ()))
         self.remaining = [c for c in self.remaining if in_steps(c)]
         state = read(observed.session / TRIALS, {})
@@ -202,7 +204,9 @@ class Trials:
         self._leave_tried()
         rivals = 0
         while self.left() > self.final_s:
-            chosen = best(self.evidence, self.remaining, self.recipe(), self.asked)
+            chosen = best(
+                self.evidence, self.remaining, self.recipe(), self.asked, redraw=self.redraw
+            )
             if chosen is not None:
                 yield from self.attempt(*chosen)
             else:

@@ -13,6 +13,7 @@ import pytest
 from outpace.adapters import work
 from outpace.adapters.work import Work
 from outpace.api import diagnosing, tuning
+from outpace.api.tuning import default_time
 from outpace.errors import NotProven, RecipeError
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
@@ -20,7 +21,11 @@ from outpace.records.machine import Ceilings
 from outpace.records.session import Session
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
+from outpace.seams.setup import AS_IS
+from outpace.tune import children
+from outpace.tune.children import Tried
 from outpace.tune.files import TRIALS, write
+from outpace.tune.propose import best, candidates, in_steps
 from tests.remedies.some_evidence import IMAGES
 
 UNPROVEN = Proof(True, False, reason="no")
@@ -297,3 +302,47 @@ def test_a_short_time_leaves_some_after_the_diagnosis(
     target = Target("script", "train.py", (), str(tmp_path))
     tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "r.toml", time_s=time_s)
     assert asked == [brief and pytest.approx(brief)]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "least", "most"), [(0.001, 180, 180), (0.5, 300, 450), (9.0, 600, 600)]
+)
+def test_tuning_takes_as_long_as_its_proof_needs(step_s: float, least: float, most: float) -> None:
+    steps = msgspec.structs.replace(IMAGES.steps, mean_s=step_s)
+    run = msgspec.structs.replace(IMAGES.run, estimated_s=60.0, recurring=())
+    facts = msgspec.structs.replace(IMAGES, steps=steps, run=run)
+    assert least <= default_time(facts, 60.0, 3) <= most
+
+
+@pytest.mark.parametrize(("total", "redraw"), [(100.0, False), (5000.0, True)])
+def test_where_there_is_no_time_to_prove_other_random_numbers_that_is_said(
+    total: float, redraw: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = msgspec.structs.replace(IMAGES.input, deterministic=False)
+    facts = msgspec.structs.replace(IMAGES, input=data)
+    asked: list[Any] = []
+
+    def tried(launch: Any, spec: dict[str, Any], folder: Path) -> Tried:
+        asked.append(spec["redraw"])
+        rest = [c for c in candidates(facts) if in_steps(c)]
+        trials = []
+        while (chosen := best(facts, rest, AS_IS, redraw=False)) is not None:
+            candidate, gain = chosen
+            trials.append(candidate.trial(gain, None, False, "not clearly faster"))
+            rest = [c for c in rest if c.remedy.name != candidate.remedy.name]
+        return Tried(trials, {})
+
+    monkeypatch.setattr(children, "try_remedies", tried)
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    here = Work(Target("script", "train.py", (), str(tmp_path)), tmp_path, "inherit")
+    trials, _ = tuning._try(here, facts, total, (), (), 3)
+    assert asked == [redraw]
+    missed = [t for t in trials if not t.was_tried]
+    assert bool(missed) is not redraw
+    assert all(t.reason.endswith(": more --time tries it") for t in missed)
+    assert {t.remedy for t in missed} <= {
+        "loader_workers",
+        "fetch_threads",
+        "prefetch",
+        "persistent_workers",
+    }

@@ -53,7 +53,7 @@ def tune(
     """Find, measure and prove a recipe; write it.
 
     ``session``, ``begin``, ``output``: as of `diagnose`. ``recipe``: the file that it is written to.
-    ``time_s``: seconds for all of it; None: 5 % of the run, 3 to 10 minutes. ``seeds``: of the proof, at
+    ``time_s``: seconds for all of it; None: as of `default_time`. ``seeds``: of the proof, at
     the least. ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
     ``skip``: names of remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
@@ -71,7 +71,7 @@ def tune(
         diagnosis = interpret(target, work.machine, evidence, code, notes)
         if diagnosis.outcome != "done":
             return finish(work, diagnosis, evidence, "tune")
-        total = time_s or default_time(evidence)
+        total = time_s or default_time(evidence, work.seconds, seeds)
         try:
             trials, final = _try(work, evidence, total, only, skip, seeds)
             compared = _accepted(trials)
@@ -135,9 +135,14 @@ def _cut_off(work: Work, diagnosis: Diagnosis, evidence: Evidence) -> None:
     finish(work, cut, evidence, "tune", trials=tuple(tried_by_now(work.session / "trials")))
 
 
-def default_time(evidence: Evidence) -> float:
-    """Seconds for tuning: 5 % of the run, at least three minutes, at most ten."""
-    return min(600.0, max(180.0, 0.05 * (evidence.run.estimated_s or 0.0)))
+def default_time(evidence: Evidence, spent_s: float, seeds: int) -> float:
+    """Seconds for tuning: 5 % of the run, or what trials and the shortest proof take after the diagnosis; at least
+    three minutes, at most ten.
+    """
+    from outpace.tune.proofs import shortest_s
+
+    needed = (spent_s + shortest_s(evidence, seeds)) / (1 - TRIAL_SHARE)
+    return min(600.0, max(180.0, 0.05 * (evidence.run.estimated_s or 0.0), needed))
 
 
 def _try(

@@ -39,7 +39,7 @@ Examples:
     "--time",
     "time_s",
     type=Duration(),
-    help="Time for it all (default: 5 % of the run, 3 to 10 minutes).",
+    help="Time for it all (default: 5 % of the run or what a proof needs, 3 to 10 minutes).",
 )
 @option(
     "--recipe",

@@ -64,6 +64,8 @@ from outpace.tune.ranks import (
 LEAST_S = 20.0
 MOST_S = 60.0
 SHARE_OF_RUN = 0.05
+STEPS = 150
+"""worth of time: with fewer most arms are compared once or not at all"""
 LEAST_WITH_CHANGES_S = 60.0
 MOST_WITH_CHANGES_S = 240.0
 STEPS_WITH_CHANGES = 500
@@ -180,7 +182,7 @@ class Experiment:
         self.observed.pause_sampler(self.slowed or not self.host.setup.watched)
 
     def time_for(self, step: Step) -> float:
-        """5 % of the run where its length is known, at least 20 s and at most 60.
+        """5 % of the run where its length is known, or the time of some 150 steps; 20 s to 60.
 
         With changes of the model among the arms so many steps' time, 60 s to 240.
         """
@@ -190,7 +192,8 @@ class Experiment:
         total = self.observed.watcher.total_steps(step.micro_steps)
         if total is None:
             return MOST_S
-        return min(MOST_S, max(LEAST_S, SHARE_OF_RUN * total * step.wall / 1e9))
+        wanted = max(STEPS, SHARE_OF_RUN * total) * step.wall / 1e9
+        return min(MOST_S, max(LEAST_S, wanted))
 
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""

@@ -7,8 +7,8 @@ renamed where it said. A file that is appended to or changed in place is copied 
 
 Covered: ``open``, ``io.open`` and the file calls of ``os``, and so what is built on them (pathlib,
 shutil, tempfile, logging, csv, json, pickle, zipfile, numpy, Pillow, pandas); and of what opens
-files in C: ``torch.save``/``load``, ``torch.jit``, sqlite3, safetensors, h5py, OpenCV's images, and of
-pyarrow Parquet, ``OSFile`` and ``memory_map``.
+files in C: ``torch.save``/``load``, ``torch.jit``, sqlite3, safetensors, tokenizers, sentencepiece, h5py,
+polars, OpenCV's images, soundfile, and of pyarrow Parquet, CSV, Feather, ``OSFile`` and ``memory_map``.
 Processes that are forked (DataLoader workers) share it; ranks of one run share one scratch folder.
 
 Not redirected: what other C libraries, and other programs that the target starts, open themselves;

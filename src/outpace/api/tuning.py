@@ -136,8 +136,8 @@ def _cut_off(work: Work, diagnosis: Diagnosis, evidence: Evidence) -> None:
 
 
 def default_time(evidence: Evidence, spent_s: float, seeds: int) -> float:
-    """Seconds for tuning: 5 % of the run, or what trials and the shortest proof take after the diagnosis; at least
-    three minutes, at most ten.
+    """Seconds for tuning: 5 % of the run, or what trials and the shortest proof take after the diagnosis; at
+    least three minutes, at most ten.
     """
     from outpace.tune.proofs import shortest_s
 

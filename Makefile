@@ -7,11 +7,12 @@ STAMP := .venv/.installed
 IMAGES := examples/data/images
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-truth bench-serve bench-quality clean
+.PHONY: help install demo test test-slow lint format bench bench-truth bench-serve bench-quality clean
 
 help:
 	@echo "make demo    tune examples/image_classifier.py on images made here; writes report.html"
 	@echo "make test    the tests, less the slow ones and those that need a GPU"
+	@echo "make test-slow  the slow ones: fifty runs that are killed, several processes, whole trainings"
 	@echo "make lint    format, lint, types, layers, spelling"
 	@echo "make format  let ruff put the format right"
 	@echo "make bench   the scripts of bench/ itself, one after the other: hours"
@@ -45,6 +46,11 @@ test: export OMP_WAIT_POLICY := passive
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu" $(TESTS)
 
+test-slow: export OMP_WAIT_POLICY := passive
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -q -m "slow and not gpu" $(TESTS)
+
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -59,8 +65,11 @@ format: $(STAMP)
 bench: $(STAMP) $(IMAGES)
 	@set -e; for script in $(filter-out bench/models.py bench/paired.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
+# A pass of an hour; all of them, with other tools, each verdict twice:
+# make bench-truth ARGS="--seeds 0 1 2 --peers --repeats 2". Beside a busy core: ARGS=--hog, into a table of its own.
+bench-truth: TABLE ?= bench/truth/RESULTS.md
 bench-truth: $(STAMP) $(IMAGES)
-	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
+	$(BIN)/python bench/truth/run.py --output $(TABLE) $(ARGS)
 	$(BIN)/python bench/truth/health.py --output bench/truth/LEARNING.md
 
 # Other loaders are measured where they are installed: .venv/bin/pip install -e '.[rivals]'; LitData and DALI

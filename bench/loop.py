@@ -160,6 +160,21 @@ def accelerate(data: Paired) -> None:
         optimizer.step()
 
 
+def fabric(data: Paired) -> None:
+    """Lightning's part for loops of one's own."""
+    from lightning.fabric import Fabric
+
+    one = Fabric(accelerator="cpu", devices=1)
+    module = mlp()
+    model, optimizer = one.setup(module, adamw(module))
+    loader = one.setup_dataloaders(DataLoader(data, batch_size=None))
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        one.backward(loss)
+        optimizer.step()
+
+
 def lightning(data: Paired) -> None:
     """A LightningModule, with nothing that writes or draws."""
     import lightning
@@ -250,13 +265,21 @@ WAYS: dict[str, Callable[[Paired], None]] = {
     ),
     "trainer, the same with checkpoints": saving,
     "accelerate": accelerate,
+    "fabric": fabric,
     "fastai": fastai,
     "lightning": lightning,
     "transformers": transformers,
 }
 
 
-PEERS = {"accelerate", "fastai", "lightning", "transformers"}
+PEERS = {
+    "accelerate": "accelerate",
+    "fabric": "lightning",
+    "fastai": "fastai",
+    "lightning": "lightning",
+    "transformers": "transformers",
+}
+"""and the package of each"""
 
 
 def main() -> None:
@@ -272,7 +295,7 @@ def main() -> None:
     torch.manual_seed(0)
     batches = [(torch.randn(32, 32), torch.randn(32, 1)) for _ in range(BATCHES)]
     for name in options.only:
-        if name in PEERS and importlib.util.find_spec(name) is None:
+        if name in PEERS and importlib.util.find_spec(PEERS[name]) is None:
             continue
         data = (Named if name == "transformers" else Paired)(batches, options.steps)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):

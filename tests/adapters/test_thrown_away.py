@@ -250,6 +250,8 @@ def test_areas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("/tmp/project/x", "/tmp/project", "/home/someone/x", "/modelsx", "/data"):
         assert not found.passes(path), path
     assert areas([], "/tmp", {}).passes("/tmp/x")
+    named = {"TEMP": "/local/temp", "SLURM_TMPDIR": "/local/job"}
+    assert all(areas([], "/work", named).passes(f"{folder}/x") for folder in named.values())
     assert not areas([], "/work", {"HF_HOME": "/"}).passes("/etc/x")
 
 

@@ -149,3 +149,38 @@ def test_a_script_that_asks_gets_no_answer_when_it_is_run_again(
     assert stdout.decode().startswith("overwrite? ")
     assert process.returncode == 0, stderr
     assert "exit code 1 when it was run again" in " ".join(stderr.decode().split())
+
+
+PREPARING = """
+    import os, pathlib, subprocess
+
+    os.makedirs("data", exist_ok=True)
+    subprocess.run(["sh", "-c", "echo 1 > data/by_a_program"], check=True)
+    pathlib.Path("data/by_the_script").write_text("2")
+    pathlib.Path("elsewhere").write_text("3")
+    """
+
+
+def test_folders_that_the_user_allows_are_written_to(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """By the script and by the programs that it starts."""
+    path = script(PREPARING + TRAINING)
+    words = [sys.executable, "-m", "outpace", "diagnose", "--steps", "5", "--allow", "data"]
+    found = subprocess.run(
+        [*words, str(path), "20"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert sorted(os.listdir(tmp_path / "data")) == ["by_a_program", "by_the_script"]
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_folder_to_allow_that_is_a_file_is_refused(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = script(TRAINING)
+    words = [sys.executable, "-m", "outpace", "diagnose", "--allow", f"{path}/data", str(path)]
+    found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert "--allow" in found.stderr
+    assert "Traceback" not in found.stderr

@@ -15,17 +15,16 @@ from outpace.adapters.work import Work
 from outpace.api import diagnosing, tuning
 from outpace.api.tuning import default_time
 from outpace.errors import NotProven, RecipeError
+from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.machine import Ceilings
 from outpace.records.session import Session
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
-from outpace.seams.setup import AS_IS
 from outpace.tune import children
 from outpace.tune.children import Tried
 from outpace.tune.files import TRIALS, write
-from outpace.tune.propose import best, candidates, in_steps
 from tests.remedies.some_evidence import IMAGES
 
 UNPROVEN = Proof(True, False, reason="no")
@@ -304,45 +303,56 @@ def test_a_short_time_leaves_some_after_the_diagnosis(
     assert asked == [brief and pytest.approx(brief)]
 
 
-@pytest.mark.parametrize(
-    ("step_s", "least", "most"), [(0.001, 180, 180), (0.5, 300, 450), (9.0, 600, 600)]
-)
-def test_tuning_takes_as_long_as_its_proof_needs(step_s: float, least: float, most: float) -> None:
+def slow_steps(step_s: float) -> Evidence:
     steps = msgspec.structs.replace(IMAGES.steps, mean_s=step_s)
     run = msgspec.structs.replace(IMAGES.run, estimated_s=60.0, recurring=())
-    facts = msgspec.structs.replace(IMAGES, steps=steps, run=run)
-    assert least <= default_time(facts, 60.0, 3) <= most
+    return msgspec.structs.replace(IMAGES, steps=steps, run=run)
 
 
-@pytest.mark.parametrize(("total", "redraw"), [(100.0, False), (5000.0, True)])
-def test_where_there_is_no_time_to_prove_other_random_numbers_that_is_said(
-    total: float, redraw: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("step_s", "least", "most"),
+    [(0.001, 180, 180), (0.3, 250, 600), (0.6, 400, 600), (9.0, 180, 180)],
+)
+def test_tuning_takes_as_long_as_its_proof_needs(step_s: float, least: float, most: float) -> None:
+    """But where that is longer than tuning is to take, a part of it is of no use."""
+    assert least <= default_time(slow_steps(step_s), 60.0, 3) <= most
+
+
+def test_in_the_time_that_tuning_takes_by_itself_other_random_numbers_can_be_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = msgspec.structs.replace(IMAGES.input, deterministic=False)
-    facts = msgspec.structs.replace(IMAGES, input=data)
     asked: list[Any] = []
 
     def tried(launch: Any, spec: dict[str, Any], folder: Path) -> Tried:
-        asked.append(spec["redraw"])
-        rest = [c for c in candidates(facts) if in_steps(c)]
-        trials = []
-        while (chosen := best(facts, rest, AS_IS, redraw=False)) is not None:
-            candidate, gain = chosen
-            trials.append(candidate.trial(gain, None, False, "not clearly faster"))
-            rest = [c for c in rest if c.remedy.name != candidate.remedy.name]
-        return Tried(trials, {})
+        asked.append((spec["redraw"], spec["time_s"]))
+        return Tried([], {})
+
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (slow_steps(0.3), 0, []))
+    monkeypatch.setattr(children, "try_remedies", tried)
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [])
+    target = Target("script", "train.py", (), str(tmp_path))
+    tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "r.toml")
+    ((redraw, time_s),) = asked
+    assert redraw
+    assert time_s > tuning.LEAST_S * tuning.TRIAL_SHARE
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+def test_where_there_is_no_time_to_prove_other_random_numbers_that_is_said(
+    redraw: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = msgspec.structs.replace(IMAGES.input, deterministic=False)
+    facts = msgspec.structs.replace(IMAGES, input=data)
+
+    def tried(launch: Any, spec: dict[str, Any], folder: Path) -> Tried:
+        return Tried([], {})
 
     monkeypatch.setattr(children, "try_remedies", tried)
     monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     here = Work(Target("script", "train.py", (), str(tmp_path)), tmp_path, "inherit")
-    trials, _ = tuning._try(here, facts, total, (), (), 3)
-    assert asked == [redraw]
-    missed = [t for t in trials if not t.was_tried]
-    assert bool(missed) is not redraw
-    assert all(t.reason.endswith(": more --time tries it") for t in missed)
-    assert {t.remedy for t in missed} <= {
-        "loader_workers",
-        "fetch_threads",
-        "prefetch",
-        "persistent_workers",
-    }
+    trials, _ = tuning._try(here, facts, 1000.0, (), (), redraw, 3)
+    assert bool(trials) is not redraw
+    assert not any(t.was_tried for t in trials)
+    assert all(t.reason.endswith(": more --time tries it") for t in trials)
+    assert {t.remedy for t in trials} <= {"loader_workers", "fetch_threads", "prefetch"}

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from outpace.seams.setup import AS_IS, Setup
-from outpace.seams.unused import unused
+from outpace.seams.unused import Following, unused
 from outpace.tune.assemble import assemble
 
 SPARED = replace(AS_IS, no_unused_gradients=True)
@@ -111,6 +111,49 @@ def test_a_mean_teacher_is_one_too(decay: float, before_the_step: bool) -> None:
             average()
         assert {id(p) for _, p in unused(host)} == {id(p) for p in one.teacher.parameters()}
         assert not any(one.asked[one.teacher])
+
+
+@pytest.mark.parametrize("warm_up", [0, 6])
+def test_a_mean_teacher_is_seen_at_small_rates(warm_up: int) -> None:
+    """Weights of a norm move by no more than rounding, and so do all while the rate rises from 0."""
+    with hosted(switching=True) as host:
+        torch.manual_seed(0)
+        student = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 4))
+        teacher = copy.deepcopy(student)
+        optimizer = torch.optim.AdamW(student.parameters(), 1e-4)
+        for index in range(24):
+            optimizer.param_groups[0]["lr"] = 1e-4 if index >= warm_up else 0.0
+            x = torch.randn(8, 16)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(student(x), teacher(x + 0.1)).backward()
+            optimizer.step()
+            with torch.no_grad():
+                for mean, weight in zip(teacher.parameters(), student.parameters(), strict=True):
+                    mean.lerp_(weight, 0.001)
+        assert {id(p) for _, p in unused(host)} == {id(p) for p in teacher.parameters()}
+
+
+def test_an_average_is_held_against_weights_of_its_device_alone() -> None:
+    following = Following()
+    weight, trained = nn.Parameter(torch.zeros(16)), torch.ones(16)
+    elsewhere = torch.ones(16, device="meta")
+    following.look(1, [[weight]], [elsewhere, trained])
+    with torch.no_grad():
+        weight.add_(0.1)
+    following.look(2, [[weight]], [elsewhere, trained])
+    assert following.found == {id(weight)}
+
+
+def test_a_weight_that_is_changed_later_is_no_average_for_that() -> None:
+    following = Following()
+    weight, late = nn.Parameter(torch.zeros(16)), nn.Parameter(torch.ones(16))
+    trained = torch.ones(16)
+    following.look(1, [[weight]], [trained])
+    with torch.no_grad():
+        weight.add_(0.1)
+        late.sub_(torch.rand(16))
+    following.look(2, [[weight, late]], [trained])
+    assert following.found == {id(weight)}
 
 
 @pytest.mark.parametrize("way", ["by its gradient", "at random", "beyond"])

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
+import importlib
 import io
 import os
 import posix
@@ -26,6 +28,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from outpace.seams.writes import install, written_in
+from outpace.seams.writes.commands import plain_words
 
 
 def everything(folder: Path) -> dict[str, Any]:
@@ -295,7 +298,7 @@ def test_safetensors(project: Path) -> None:
 
 
 def test_a_large_map_is_not_copied(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outpace.seams.writes.libraries.LARGE", 3)
+    monkeypatch.setattr("outpace.seams.writes.special.LARGE", 3)
     mapped = np.memmap("log.txt", dtype=np.uint8)
     mapped[0] = 0
     assert mapped.mode == "c"
@@ -584,6 +587,7 @@ def test_more_tables_by_pyarrow(project: Path) -> None:
     assert csv.read_csv("data/t.csv").equals(table)
     feather.write_feather(table, "data/t.feather")
     assert feather.read_table("data/t.feather").equals(table)
+    assert feather.read_feather("data/t.feather").x.tolist() == [1, 2, 3]
     assert sorted(posix.listdir(project / "data")) == ["x.txt"]
 
 
@@ -604,6 +608,10 @@ def test_tokenizers(project: Path) -> None:
     assert saved == [f"{project}/out/new/words-{end}" for end in ("vocab.json", "merges.txt")]
     read = models.BPE.from_file(saved[0], merges=saved[1])
     assert tokenizers.Tokenizer(read).get_vocab() == made.get_vocab()
+    kind = tokenizers.ByteLevelBPETokenizer
+    for one in (kind(saved[0], saved[1]), kind.from_file(saved[0], saved[1])):
+        assert one.get_vocab() == made.get_vocab()
+    assert len(kind(vocab={"a": 0, "b": 1, "ab": 2}, merges=[("a", "b")]).encode("ab").ids) == 1
     with pytest.raises(Exception, match="No such file"):
         made.model.save("nowhere")
     assert "new" not in posix.listdir(project / "out")
@@ -629,6 +637,8 @@ def test_tables_by_polars(project: Path) -> None:
     assert polars.read_parquet("data/t.parquet").equals(table)
     table.lazy().sink_csv("data/t.csv")
     assert polars.scan_csv(["data/t.csv"]).collect().equals(table)
+    assert polars.scan_csv("data/*.csv").collect().equals(table)
+    assert polars.read_csv(b"x\n1\n2\n3\n").equals(table)
     assert sorted(posix.listdir(project / "data")) == ["x.txt"]
 
 
@@ -655,3 +665,211 @@ def test_calls_of_classes_are_put_back(tmp_path: Path) -> None:
     undo()
     assert [vars(kind).get(name) for kind, name in kinds] == before
     assert all(one is not other for one, other in zip(during, before, strict=True))
+
+
+STAND_IN = """
+import posix
+
+def put(path, text):
+    file = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC)
+    posix.write(file, text)
+    posix.close(file)
+
+def got(path):
+    file = posix.open(path, posix.O_RDONLY)
+    try:
+        return posix.read(file, 99)
+    finally:
+        posix.close(file)
+
+class DataFrame:
+    def write_parquet(self, file):
+        put(file, b"table")
+
+def read_parquet(source):
+    if isinstance(source, list):
+        return [got(each) for each in source]
+    return source if isinstance(source, bytes) or "://" in source else got(source)
+"""
+
+
+def test_a_library_that_opens_files_itself(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As polars does: it stands here for all that are not installed where tests run."""
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "polars.py").write_text(STAND_IN)
+    monkeypatch.syspath_prepend(tmp_path / "libraries")
+    before = sys.modules.pop("polars", None)
+    polars = importlib.import_module("polars")
+    os.makedirs("data/shards")
+    for number in range(2):
+        polars.DataFrame().write_parquet(f"data/shards/{number}.parquet")
+    assert polars.read_parquet("data/shards/0.parquet") == b"table"
+    assert polars.read_parquet(["data/shards/0.parquet"]) == [b"table"]
+    assert polars.read_parquet("data/shards/*.parquet") == [b"table", b"table"]
+    assert polars.read_parquet("data/shards") == [b"table", b"table"]
+    for itself in (b"PAR1\0\1//", "s3://bucket/x.parquet", "https://host/x.parquet"):
+        assert polars.read_parquet(itself) == itself
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+    del sys.modules["polars"]
+    if before is not None:
+        sys.modules["polars"] = before
+
+
+def test_a_link_that_leads_elsewhere_now(project: Path) -> None:
+    """As of the best checkpoint's folder, with nothing written in between."""
+    for name in ("first", "second"):
+        os.makedirs(f"runs/{name}")
+        Path(f"runs/{name}/model.pt").write_text(name)
+
+    def point(at: str) -> None:
+        os.symlink(at, "runs/best.new")
+        os.replace("runs/best.new", "runs/best")
+
+    for at in ("first", "second", "first", "second"):
+        point(at)
+        assert Path("runs/best/model.pt").read_text() == at
+
+
+def test_a_folder_of_old_and_new_files_is_moved_whole(project: Path, tmp_path: Path) -> None:
+    Path("out/new.txt").write_text("new")
+    shutil.move("out", str(tmp_path / "moved"))
+    assert (tmp_path / "moved" / "new.txt").read_text() == "new"
+    assert (tmp_path / "moved" / "model.pt").read_text() == "old weights"
+    assert not os.path.exists("out")
+
+
+def test_databases_by_their_address(project: Path) -> None:
+    address = f"file:{project}/data/new%20one.db"
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as database:
+        database.execute("create table t (x)")
+        database.execute("insert into t values (3)")
+        database.commit()
+    with contextlib.closing(sqlite3.connect(f"{address}?mode=ro", uri=True)) as database:
+        assert database.execute("select x from t").fetchall() == [(3,)]
+    with contextlib.closing(sqlite3.connect("file:shared?mode=memory", uri=True)) as database:
+        database.execute("create table t (x)")
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]
+
+
+def test_event_files_are_written_in_python(tmp_path: Path) -> None:
+    """Where TensorFlow is installed TensorBoard would have it write them, in C++."""
+    stub = "tensorboard.compat.notf"
+    before = sys.modules.get(stub)
+    undo = install(tmp_path / "scratch")
+    assert stub in sys.modules
+    undo()
+    assert sys.modules.get(stub) is before
+
+
+def test_folders_that_a_program_is_to_make(project: Path) -> None:
+    assert os.system("mkdir -p runs/first 'a b'") == 0
+    assert os.path.isdir("runs/first")
+    assert os.path.isdir("a b")
+    subprocess.run(["mkdir", "-p", "runs/second"], check=True)
+    subprocess.check_call("mkdir -p runs/third", shell=True)
+    assert sorted(os.listdir("runs")) == ["first", "second", "third"]
+    assert "runs" not in posix.listdir(project)
+
+
+def test_files_that_a_program_is_to_remove(project: Path) -> None:
+    assert os.system("rm -rf out nowhere") == 0
+    assert not os.path.exists("out")
+    subprocess.run(["rm", "-f", "log.txt"], check=True)
+    assert not os.path.exists("log.txt")
+    assert {"out", "log.txt"} <= set(posix.listdir(project))
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["mkdir", "data"],
+        ["rm", "nowhere"],
+        ["rm", "out"],
+        ["mkdir", "--no-such-option", "new"],
+        ["ls", "nowhere"],
+    ],
+)
+def test_what_fails_is_told_by_the_program(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr
+
+
+@pytest.mark.usefixtures("project")
+def test_programs_read_what_was_written() -> None:
+    Path("new.txt").write_text("new\n")
+    assert subprocess.check_output(["cat", "new.txt", "log.txt"], text=True) == "new\nfirst\n"
+    assert subprocess.check_output([b"cat", Path("new.txt")], text=True) == "new\n"
+    os.makedirs("made/here")
+    code = "import os; print(os.listdir('.'))"
+    told = subprocess.check_output([sys.executable, "-c", code], cwd="made", text=True)
+    assert told == "['here']\n"
+    with subprocess.Popen("cat; exit 3", stdin=subprocess.PIPE, shell=True) as process:
+        process.communicate(b"")
+    assert process.returncode == 3
+    with pytest.raises(TypeError):
+        subprocess.Popen(["true"], no_such_option=True)  # type: ignore[call-overload]
+
+
+def test_programs_are_started_as_ever_afterwards(tmp_path: Path) -> None:
+    before = os.system, subprocess.Popen.__init__
+    undo = install(tmp_path / "scratch")
+    assert (os.system, subprocess.Popen.__init__) != before
+    undo()
+    assert (os.system, subprocess.Popen.__init__) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("mkdir -p 'a b' c", ["mkdir", "-p", "a b", "c"]),
+        ("mkdir a && cd a", []),
+        ("rm -rf $OUT", []),
+        ("rm -f *.pt", []),
+        ("echo 'open", []),
+    ],
+)
+def test_only_what_needs_no_shell(command: str, words: list[str]) -> None:
+    assert plain_words(command) == words
+
+
+SPAWNING = """
+    import multiprocessing, os, pathlib, sys
+
+    os.makedirs("data", exist_ok=True)
+    pathlib.Path("log.txt").open("a").write("begun ")
+
+
+    def work(path):
+        text = pathlib.Path(path).read_text()
+        pathlib.Path(f"data/of_{os.path.basename(path)}").write_text(text * 2)
+
+
+    if __name__ == "__main__":
+        from outpace.seams.writes import install
+
+        install(sys.argv[1])
+        pathlib.Path("data/new.txt").write_text("new")
+        context = multiprocessing.get_context(sys.argv[2])
+        process = context.Process(target=work, args=("data/new.txt",))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        print(pathlib.Path("data/of_new.txt").read_text(), sorted(os.listdir("data")))
+    """
+
+
+@pytest.mark.parametrize("how", ["spawn", "forkserver"])
+def test_processes_that_are_not_forked_share_it(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(textwrap.dedent(SPAWNING))
+    words = [sys.executable, "train.py", str(tmp_path / "scratch"), how]
+    found = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == "newnew ['new.txt', 'of_new.txt']\n"
+    assert not list((folder / "data").iterdir())
+    assert (folder / "log.txt").read_text() == "begun ", "but for the first process, before"

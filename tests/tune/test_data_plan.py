@@ -20,6 +20,7 @@ from outpace.remedies.model import step_time
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.candidate import Candidate
 from outpace.tune.data_plan import (
+    EXACT_IS_WORTH,
     NEAR,
     SMALLEST,
     Rival,
@@ -27,6 +28,7 @@ from outpace.tune.data_plan import (
     best_together,
     cold,
     nearest_rival,
+    paid_price,
     price_of,
     run_speedup,
     run_step,
@@ -84,7 +86,7 @@ def test_a_short_run_over_a_slow_disk_is_given_threads_and_no_cache(
 ) -> None:
     """A cache is the faster steady step, and in two epochs spares one of them."""
     facts = of_epochs(SLOW_DISK, epochs)
-    found = best(facts, of_data(facts), AS_IS)
+    found = best(facts, of_data(facts), AS_IS, redraw=True)
     assert found is not None
     assert found[0].remedy.name == first
     by_steps = {c.remedy.name: c.predict(facts).speedup for c in of_data(facts)}
@@ -96,7 +98,7 @@ def test_on_top_of_threads_no_cache_is_tried_that_loses_by_its_first_epoch() -> 
     options = of_data(facts)
     threads = next(c for c in options if c.remedy.name == "fetch_threads")
     left = [c for c in options if c.remedy.name != "fetch_threads"]
-    assert best(facts, left, threads.on(AS_IS)) is None
+    assert best(facts, left, threads.on(AS_IS), redraw=True) is None
 
 
 @given(st.sampled_from([IMAGES, FIXED_IMAGES, SLOW_DISK]), st.integers(1, 500))
@@ -231,6 +233,14 @@ def test_what_other_random_numbers_and_other_sums_are_worth() -> None:
     assert price_of(ROWS, [(plain, "exact")]) == 1.0
     assert price_of(ROWS, [(plain, "numerics")]) == 1.3
     assert price_of(ROWS, [(plain, "numerics"), (Redraws(), "numerics")]) == 2.0
+
+
+def test_what_was_taken_at_last_gives_its_rivals_no_more_room_than_it_gained() -> None:
+    """Though other sums, or random numbers, would have had to give more before."""
+    gains = [Gain(gain, gain, gain, "measured") for gain in (1.2, 3.0)]
+    trials = [Trial("bf16", {}, "numerics", gain, gain, True, "measured") for gain in gains]
+    assert [paid_price(ROWS, [trial]) for trial in trials] == [1.2, EXACT_IS_WORTH]
+    assert paid_price(ROWS, []) == 1.0
 
 
 def test_ways_start_from_what_is_accepted() -> None:

@@ -397,6 +397,26 @@ def test_the_sampler_looks_away_from_the_first_unwatched_step_on() -> None:
 
 
 @pytest.mark.parametrize(
+    ("total", "step_s", "seconds"),
+    [
+        (240, 0.35, 52.5),
+        (30, 1.0, 30.0),
+        (6000, 0.05, 20.0),
+        (100_000, 0.05, 60.0),
+        (None, 1.0, 60.0),
+    ],
+)
+def test_experiments_take_a_share_of_the_run_or_so_many_steps(
+    total: int | None, step_s: float, seconds: float
+) -> None:
+    experiment: Any = Experiment.__new__(Experiment)
+    watcher = SimpleNamespace(total_steps=lambda _: total)
+    experiment.observed = SimpleNamespace(spec={}, watcher=watcher)
+    step = Step(2, int(step_s * 1e9), 1, {}, 1, 1, True)
+    assert experiment.time_for(step) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
     ("steps", "left", "stops"), [(105, 5.0, False), (111, 5.0, True), (105, 0.0, True)]
 )
 def test_a_target_that_goes_on_after_its_end_is_not_waited_for(

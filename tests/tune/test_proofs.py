@@ -26,9 +26,10 @@ from outpace.tune.proofs import (
     prove_recipe,
     size_of,
     time_for_proof,
+    with_last_s,
 )
 from outpace.tune.prove import FEWEST_STEPS
-from outpace.tune.run_time import between_s, epoch_of
+from outpace.tune.run_time import between_s, epoch_of, run_s
 from tests.remedies.some_evidence import IMAGES
 
 HALF = Trial(
@@ -177,22 +178,33 @@ def test_what_was_measured_on_top_of_what_is_left_out_is_left_out_too(
         assert found[2].reason == "measured 1.50x, on top of bf16, which is left out"
 
 
+LATE = ["loader_workers", "threads"]
+
+
 @pytest.mark.parametrize(
-    ("proven", "kept"),
+    ("proven", "time_s", "kept", "said"),
     [
-        ([True, True], ["bf16", "loader_workers"]),
-        ([True, False], ["bf16"]),
-        ([False], []),
+        ([True, True], 2_000.0, ["bf16", *LATE], ""),
+        ([True, False], 2_000.0, ["bf16"], "no proof that quality is kept (loss at most 2"),
+        ([True], 0.0, ["bf16"], "no proof that quality is kept (there was no time left for it"),
+        ([False], 2_000.0, [], "on top of bf16, which is left out"),
     ],
 )
-def test_other_random_numbers_take_nothing_else_with_them(
-    proven: list[bool], kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_other_random_numbers_take_what_was_measured_before_not_with_them(
+    proven: list[bool],
+    time_s: float,
+    kept: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are harder to prove than other sums. The script's own runs are made once."""
+    sizes: list[float] = []
     ran: list[tuple[str, ...]] = []
     answers = iter(proven)
 
     def proved(run: Any, *, steps: int, **_: Any) -> Proof:
+        sizes.append(steps)
         for seed in range(2):
             run(seed, False, steps)
             run(seed, True, steps)
@@ -205,20 +217,56 @@ def test_other_random_numbers_take_nothing_else_with_them(
     monkeypatch.setattr(proofs, "prove", proved)
     data = msgspec.structs.replace(IMAGES.input, deterministic=False)
     facts = msgspec.structs.replace(IMAGES, input=data)
-    workers = accepted("loader_workers", "numerics")
+    settings: dict[str, Settings] = {"loader_workers": {"workers": 2}, "threads": {"threads": 1}}
     trials = [
-        accepted("bf16", "numerics"),
-        msgspec.structs.replace(workers, settings={"workers": 2}),
+        msgspec.structs.replace(accepted(name, "numerics"), settings=settings.get(name, {}))
+        for name in ("bf16", *LATE)
     ]
-    proof, found = prove_recipe(launch, facts, trials, folder=tmp_path, time_s=1000.0, **GIVEN)
+    proof, found = prove_recipe(launch, facts, trials, folder=tmp_path, time_s=time_s, **GIVEN)
     assert proof is not None
     assert proof.proven == bool(kept)
     assert [t.remedy for t in found if t.accepted] == kept
     assert ran.count(()) == 2
     assert ran.count(("bf16",)) == 2
-    assert ran.count(("bf16", "loader_workers")) == 2 * (len(proven) - 1)
-    if kept == ["bf16"]:
-        assert found[1].reason.startswith("left out: no proof that quality is kept (loss at most 2")
+    assert ran.count(("bf16", *LATE)) == 2 * (len(proven) - 1)
+    if time_s:
+        assert sizes[0] < size_of(facts, [], trials[:1], time_s, 3).steps
+    assert said in found[1].reason
+
+
+@pytest.mark.parametrize("times", [1.0, 2.0, 4.0])
+def test_in_the_time_that_is_taken_for_it_all_can_be_proven(
+    times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock goes on by what runs take."""
+    now = [0.0]
+    monkeypatch.setattr(proofs, "monotonic", lambda: now[0])
+    data = msgspec.structs.replace(IMAGES.input, deterministic=False)
+    facts = msgspec.structs.replace(IMAGES, input=data)
+    workers = msgspec.structs.replace(
+        accepted("loader_workers", "numerics"), settings={"workers": 2}
+    )
+    trials = [accepted("bf16", "numerics"), workers]
+
+    def proved(run: Any, *, seeds: int, steps: int, most_seeds: int, **_: Any) -> Proof:
+        for seed in range(seeds):
+            run(seed, False, steps)
+            run(seed, True, steps)
+        return Proof(True, True, seeds=seeds)
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        faster = 1.5 ** len(spec["remedies"])
+        plain = run_s(facts, spec["stop_after"])
+        now[0] += plain - spec["stop_after"] * facts.steps.mean_s * (1 - 1 / faster)
+        return 1
+
+    monkeypatch.setattr(proofs, "prove", proved)
+    time_s = times * with_last_s(facts, 3)
+    proof, found = prove_recipe(launch, facts, trials, folder=tmp_path, time_s=time_s, **GIVEN)
+    assert proof is not None
+    assert proof.proven
+    assert all(t.accepted for t in found)
+    assert now[0] < 1.1 * time_s
 
 
 def validating(every: int, each_s: float) -> Evidence:

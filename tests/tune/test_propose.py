@@ -29,7 +29,7 @@ def on_two_threads(deterministic: bool) -> Evidence:
 
 
 def test_less_work_goes_first() -> None:
-    found = best(IMAGES, candidates(IMAGES), AS_IS)
+    found = best(IMAGES, candidates(IMAGES), AS_IS, redraw=True)
     assert found is not None
     assert (found[0].remedy.stage, found[0].keeps) == (0, "exact")
 
@@ -42,7 +42,7 @@ def test_the_same_random_numbers_go_before_others() -> None:
         for c in candidates(facts, only=("prefetch", "fetch_threads"))
         if "compute_threads" in c.settings
     ]
-    found = best(facts, fewer, AS_IS)
+    found = best(facts, fewer, AS_IS, redraw=True)
     assert found is not None
     assert found[0].remedy.name == "prefetch"
 
@@ -51,7 +51,7 @@ def test_a_remedy_is_tried_in_its_best_way() -> None:
     facts = on_two_threads(deterministic=True)
     options = candidates(facts, only=("prefetch",))
     assert {c.keeps for c in options} == {"exact", "numerics"}
-    found = best(facts, options, AS_IS)
+    found = best(facts, options, AS_IS, redraw=True)
     assert found is not None
     gains = {c.keeps: c.predict(facts).speedup for c in options}
     exact_is_close = EXACT_IS_WORTH * gains["exact"] > gains["numerics"]
@@ -60,7 +60,7 @@ def test_a_remedy_is_tried_in_its_best_way() -> None:
 
 def test_nothing_that_is_there_already() -> None:
     options = candidates(IMAGES, only=("decode_jpeg",))
-    assert best(IMAGES, options, options[0].on(AS_IS)) is None
+    assert best(IMAGES, options, options[0].on(AS_IS), redraw=True) is None
 
 
 def test_what_was_asked_for_by_name_is_tried() -> None:
@@ -79,7 +79,7 @@ def test_other_random_numbers_come_last() -> None:
     """So they can leave alone where they are not proven; not at all where there is no time to prove them."""
     facts = on_two_threads(deterministic=False)
     remaining, order = [c for c in candidates(facts) if in_steps(c)], []
-    while (found := best(facts, remaining, AS_IS)) is not None:
+    while (found := best(facts, remaining, AS_IS, redraw=True)) is not None:
         order.append(found[0].remedy.redraws(facts))
         assert found[1].speedup >= (WORTH_AT_LAST if order[-1] else SMALLEST)
         remaining.remove(found[0])

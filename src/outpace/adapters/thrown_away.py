@@ -24,6 +24,8 @@ from outpace.seams.writes.areas import areas
 T = TypeVar("T")
 
 TRACKERS_OFF = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "debug", "CLEARML_OFFLINE_MODE": "1"}
+IN_PYTHON = {"HF_HUB_DISABLE_XET": "1"}
+"""has Hugging Face's files be written by Python, which is handed the place of the bytes, and not by Rust"""
 MOST_FILES = 20_000
 MOST_SECONDS = 0.5
 NOT_LOOKED_AT = (".git", ".outpace", "__pycache__", ".venv", "node_modules")
@@ -71,7 +73,8 @@ class ThrownAway:
     @property
     def variables(self) -> dict[str, str]:
         """What the target's process needs to know."""
-        found = {k: v for k, v in TRACKERS_OFF.items() if k not in self.environ}
+        others = TRACKERS_OFF | IN_PYTHON
+        found = {k: v for k, v in others.items() if k not in self.environ}
         found["OUTPACE_SHADOW"] = "\n".join(self.allow)
         if self.can_guard:
             found["OUTPACE_GUARDED"] = "1"

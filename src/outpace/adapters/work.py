@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +18,7 @@ import msgspec
 from outpace.adapters.folder import reserved
 from outpace.adapters.launch import cpu_s_of, start, stop, wait
 from outpace.adapters.thrown_away import ThrownAway
+from outpace.errors import UsageError
 from outpace.measure.ceilings import MEASURING, ceilings
 from outpace.measure.machine import describe
 from outpace.records.machine import Machine
@@ -34,11 +35,23 @@ Progress = Callable[[str, float, float, str], None]
 
 @contextmanager
 def working(
-    target: Target, session: Path, output: Output, progress: Progress | None
+    target: Target,
+    session: Path,
+    output: Output,
+    progress: Progress | None,
+    allow: Sequence[Path] = (),
 ) -> Iterator[Work]:
-    """One use, in a session's folder of its own. Raises SessionError where another process is using that."""
+    """One use, in a session's folder of its own. Raises SessionError where another process is using that, and
+    UsageError where a folder that the target may write to cannot be made.
+    """
+    for each in allow:
+        try:
+            each.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise UsageError(f"--allow {each}: {why}", "name a folder") from error
     with reserved(session, exactly=True) as folder:
-        yield Work(target, folder, output, progress)
+        yield Work(target, folder, output, progress, allow=tuple(each.absolute() for each in allow))
 
 
 @dataclass
@@ -58,6 +71,8 @@ class Work:
     notes: list[str] = field(default_factory=list)
     thrown_away: ThrownAway | None = None
     """the newest run, and what became of the target's files in all of them"""
+    allow: tuple[Path, ...] = ()
+    """folders that the target writes to as ever"""
 
     def __post_init__(self) -> None:
         def measuring() -> None:
@@ -78,7 +93,8 @@ class Work:
         self.runs += 1
         output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
         full = {**spec, "entry": entry, "session": str(folder), "shadow": True,
-                "allow": [str(self.session)], "command": self.target.kind == "command",
+                "allow": [str(each) for each in (self.session, *self.allow)],
+                "command": self.target.kind == "command",
                 "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
         # Nobody sees what a later run asks: the end of its input is the answer.
         child = start(self.target, session=folder, mode="experiment", spec=full, env=env,

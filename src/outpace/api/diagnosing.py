@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,17 +31,19 @@ def diagnose(
     seed: int | None = None,
     changes: bool = False,
     begin: str | None = None,
+    allow: Sequence[Path] = (),
 ) -> Session:
     """Find by experiment what a training is bound by; changes nothing.
 
     ``session``: the folder for all that is measured, new or an earlier session's. ``time_s``: seconds for
-    experiments; None: 5 % of the run, 20 to 60. ``steps``: the run ends after so many. ``seed``: shifts every
-    seed of the script. ``begin``: the function that the training which is measured begins in, or how
-    many steps of optimizers come before it. ``trace``: a file for Perfetto. ``output``: where the target
-    prints: "inherit", "stderr" or a file. With ``changes`` it is also seen what a model with less to do
-    would take. Raises SessionError where the folder cannot serve.
+    experiments; None: 5 % of the run or 150 steps, 20 to 60. ``steps``: the run ends after so many.
+    ``seed``: shifts every seed of the script. ``begin``: the function that the training which is measured
+    begins in, or how many steps of optimizers come before it. ``allow``: folders that the target writes to
+    as ever. ``trace``: a file for Perfetto. ``output``: where the target prints: "inherit", "stderr" or a
+    file. With ``changes`` it is also seen what a model with less to do would take. Raises SessionError where
+    the folder cannot serve.
     """
-    with working(target, session, output, progress) as work:
+    with working(target, session, output, progress, allow) as work:
         measured = measure(work, time_s, steps, trace, seed, changes, begin=begin)
         diagnosis = interpret(target, work.machine, *measured)
         return finish(work, diagnosis, measured[0], "diagnose")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from outpace.records.session import Diagnosis, Session
 from outpace.records.target import Target
 from outpace.records.trial import TOO_SHORT, Proof, Trial
 
+LEAST_S, MOST_S = 180.0, 600.0
 DIAGNOSE_SHARE = 0.4
 SHORT_S = 150.0
 """of tuning, of which a diagnosis takes its share; with more it takes what it needs, a minute at the most"""
@@ -47,25 +48,27 @@ def tune(
     ram_bytes: int | None = None,
     disk_bytes: int | None = None,
     begin: str | None = None,
+    allow: Sequence[Path] = (),
     output: Output = "inherit",
     progress: Progress | None = None,
 ) -> Session:
     """Find, measure and prove a recipe; write it.
 
-    ``session``, ``begin``, ``output``: as of `diagnose`. ``recipe``: the file that it is written to.
-    ``time_s``: seconds for all of it; None: as of `default_time`. ``seeds``: of the proof, at
-    the least. ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
+    ``session``, ``begin``, ``allow``, ``output``: as of `diagnose`. ``recipe``: the file that it is written
+    to. ``time_s``: seconds for all of it; None: as of `default_time`. ``seeds``: of the proof, at the least.
+    ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
     ``skip``: names of remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
     RecipeError where the recipe cannot be written, and NotProven where ``require_proof`` is not met;
     the session is written down by then, as it is at Ctrl-C.
     """
     from outpace.tune.cache_limits import cache_limits
+    from outpace.tune.proofs import shortest_s
     from outpace.tune.prove import shortfall
 
     check_recipe(recipe, force=force)
     limits = cache_limits(ram_bytes, disk_bytes)
-    with working(target, session, output, progress) as work:
+    with working(target, session, output, progress, allow) as work:
         brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
         evidence, code, notes = measure(work, brief, None, limits=limits, begin=begin)
         diagnosis = interpret(target, work.machine, evidence, code, notes)
@@ -73,9 +76,10 @@ def tune(
             return finish(work, diagnosis, evidence, "tune")
         total = time_s or default_time(evidence, work.seconds, seeds)
         try:
-            trials, final = _try(work, evidence, total, only, skip, seeds)
+            redraw = work.seconds + TRIAL_SHARE * total + shortest_s(evidence, seeds) <= total
+            trials, final = _try(work, evidence, total, only, skip, redraw, seeds)
             compared = _accepted(trials)
-            trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
+            trials = _try_anew(work, evidence, trials, total, only, skip, redraw, seeds)
             proof, trials = _prove(work, evidence, trials, total, seeds, margin)
         except KeyboardInterrupt:
             _cut_off(work, diagnosis, evidence)
@@ -139,10 +143,13 @@ def default_time(evidence: Evidence, spent_s: float, seeds: int) -> float:
     """Seconds for tuning: 5 % of the run, or what trials and the shortest proof take after the diagnosis; at
     least three minutes, at most ten.
     """
-    from outpace.tune.proofs import shortest_s
+    from outpace.tune.proofs import shortest_s, with_last_s
 
-    needed = (spent_s + shortest_s(evidence, seeds)) / (1 - TRIAL_SHARE)
-    return min(600.0, max(180.0, 0.05 * (evidence.run.estimated_s or 0.0), needed))
+    proofs = with_last_s(evidence, seeds), shortest_s(evidence, seeds)
+    # Where none fits in the most, more than the least would not do either.
+    needed = ((spent_s + each) / (1 - TRIAL_SHARE) for each in proofs)
+    enough = next((seconds for seconds in needed if seconds <= MOST_S), 0.0)
+    return min(MOST_S, max(LEAST_S, 0.05 * (evidence.run.estimated_s or 0.0), enough))
 
 
 def _try(
@@ -151,6 +158,7 @@ def _try(
     total: float,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    redraw: bool,
     seeds: int,
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.remedies.catalog import remedy
@@ -180,7 +188,7 @@ def _try(
         "skip": list(skip),
         "from_step": evidence.run.from_step,
         "mixes": evidence.run.mixes,
-        "redraw": work.seconds + total * TRIAL_SHARE + shortest_s(evidence, seeds) <= total,
+        "redraw": redraw,
     }
     began = work.seconds
     tried = try_remedies(work.launch, spec, work.session / "trials")
@@ -190,13 +198,15 @@ def _try(
         why = f"the time for trials, {duration(total * TRIAL_SHARE)}, was over"
     elif tried.too_short:
         why = TOO_SHORT
-    elif not spec["redraw"]:
+    elif not redraw:
         why = REDRAWS.format(duration(shortest_s(evidence, seeds)))
     else:
         why = ""
     if tried.failed or not why:
         return tried.trials, tried.final
     missed = untried(evidence, tried.trials, why, only, (*skip, *tried.excluded))
+    if not (late or tried.too_short):
+        missed = [trial for trial in missed if remedy(trial.remedy).redraws(evidence)]
     return [*tried.trials, *missed], tried.final
 
 
@@ -207,6 +217,7 @@ def _try_anew(
     total: float,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    redraw: bool,
     seeds: int,
 ) -> list[Trial]:
     from outpace.tune.new_process import try_new_processes
@@ -221,6 +232,7 @@ def _try_anew(
         time_s=total - work.seconds - reserve,
         only=only,
         skip=skip,
+        redraw=redraw,
         tell=work.tell,
     )
 

@@ -24,7 +24,7 @@ Examples:
     "--time",
     "time_s",
     type=Duration(),
-    help="Time for experiments, from the first step on (default: 5 % of the run, 20 s to 60 s).",
+    help="Time for experiments, from the first step on (default: 5 % of the run or 150 steps, 20 s to 60 s).",
 )
 @option("--steps", type=click.IntRange(min=3), help="Stop after this many steps.")
 @option(
@@ -42,6 +42,7 @@ def command(
     trace: Path | None,
     seed: int | None,
     begin: str | None,
+    allow: tuple[Path, ...],
     quiet: bool,
     **shared: Any,
 ) -> int:
@@ -72,5 +73,6 @@ def command(
             trace=trace,
             seed=seed,
             begin=begin,
+            allow=allow,
         )
     return show(found, options)

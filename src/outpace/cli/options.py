@@ -184,6 +184,13 @@ def common(function: Command) -> Command:
             "steps.",
         ),
         option(
+            "--allow",
+            multiple=True,
+            metavar="FOLDER",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="A folder that the script writes to as ever, meanwhile (may be given several times).",
+        ),
+        option(
             "--session",
             type=click.Path(path_type=Path, file_okay=False),
             help="Folder for all that is measured (default: .outpace/DATE-TIME-NAME).",

@@ -17,8 +17,8 @@ import click
 from outpace.errors import UsageError
 
 OPTIONS = {
-    "diagnose": "time steps trace seed from verbose quiet json force output session",
-    "tune": "time recipe diff seeds margin require-proof only skip ram disk from verbose quiet "
+    "diagnose": "time steps trace seed from allow verbose quiet json force output session",
+    "tune": "time recipe diff seeds margin require-proof only skip ram disk from allow verbose quiet "
     "json force output session",
     "run": "recipe no-recipe deadline by reserve land schedule session quiet",
     "train": "budget session json quiet",
@@ -36,8 +36,8 @@ OPTIONS = {
 """of each command; written down here so that none has to be imported for another's sake"""
 OTHER_MEANING = {("plan", "steps")}
 """commands and options that mean another thing to them: the length of a training, and not where to stop"""
-PATHS = ("session", "output", "recipe", "trace", "fit")
-SEVERAL = ("only", "skip", "reserve")
+PATHS = ("session", "output", "recipe", "trace", "fit", "allow")
+SEVERAL = ("only", "skip", "reserve", "allow")
 """may be lists"""
 
 
@@ -115,9 +115,11 @@ def _value(file: Path, key: str, value: Any) -> Any:
         raise UsageError(
             f"{key} in {file} is {value!r}", "write it as on the command line, in quotes"
         )
-    if several or isinstance(value, bool):
+    if isinstance(value, bool):
         return value
-    return str(file.parent / str(value)) if key in PATHS else str(value)
+    typed = [str(each) for each in (value if several else [value])]
+    typed = [str(file.parent / each) for each in typed] if key in PATHS else typed
+    return typed if several else typed[0]
 
 
 def _check(file: Path, table: str, keys: list[str], known: Collection[str]) -> None:

@@ -94,6 +94,7 @@ def command(
     ram_bytes: int | None,
     disk_bytes: int | None,
     begin: str | None,
+    allow: tuple[Path, ...],
     **shared: Any,
 ) -> int:
     """Find, measure and prove a recipe that makes a training faster.
@@ -145,6 +146,7 @@ def command(
                 ram_bytes=ram_bytes,
                 disk_bytes=disk_bytes,
                 begin=begin,
+                allow=allow,
                 output="stderr" if options.as_json else "inherit",
                 progress=progress,
             )

@@ -131,5 +131,7 @@ def computing_share(evidence: Evidence) -> float:
     whole = evidence.steps.mean_s
     waited = exchange_seconds(evidence) / whole * step_share(evidence) if whole else 0.0
     reading = input_cost(evidence)
-    without_input = 1.0 - (reading.run_share if reading is not None else 0.0)
+    without_input = 1.0
+    if reading is not None:
+        without_input = max(0.0, step_share(evidence) - reading.run_share)
     return min(without_input, max(0.0, share - waited)) * (1 - moved)

@@ -114,10 +114,10 @@ def timed(call: Call, rows: int, part: float) -> float:
     count = max(1, round(part * rows))
     args, kwargs = first_rows(call, count)
     weights = [weight for weight in call.module.parameters() if weight.requires_grad]
-    settled()
+    settled(call.module)
     begun = perf_counter()
     out = call.made_of(args, kwargs)
     sums = [tensor.float().sum() for tensor in tensors_in(out) if tensor.requires_grad]
     torch.autograd.grad(sums, weights, allow_unused=True)
-    settled()
+    settled(call.module)
     return perf_counter() - begun

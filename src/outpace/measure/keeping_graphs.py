@@ -39,10 +39,10 @@ def times_with_graphs(host: Host, seconds: float = SECONDS) -> float | None:
 
 def timed(call: Call, graphs: bool) -> float:
     """Seconds of one call, until what it made is gone."""
-    settled()
+    settled(call.module)
     begun = perf_counter()
     with torch.set_grad_enabled(graphs):
         made = call.made_of(call.args, call.kwargs)
     del made
-    settled()
+    settled(call.module)
     return perf_counter() - begun

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from outpace.measure.dispatch import capturing
 from outpace.measure.losses import begin_copy
 
 
@@ -26,6 +27,8 @@ class NewestLoss:
 
     def read(self) -> float | None:
         """Its value, or that of a step before; None where none is known yet."""
+        if capturing():
+            return self.value  # asking an event would end a capture
         if self.copying is not None:
             host, event = self.copying
             if not event.query():

@@ -292,7 +292,8 @@ def _next_commands(session: Session) -> list[Next]:
     step = session.evidence.run.from_step
     begin = ("--from", str(step)) if step else ()
     if session.outcome in ("failed", "no training"):
-        return [Next(bare_command(target), "does it train to its end by itself?")]
+        does = "does it train to its end by itself? then see what --allow FOLDER does"
+        return [Next(bare_command(target), does)]
     if session.outcome == "interrupted":
         return [
             Next(

@@ -216,7 +216,10 @@ class OptimizerSeam:
     def give_as_the_scripts(self, optimizer: Optimizer, saved: dict[str, Any]) -> None:
         """Have what is saved be as it would be without us."""
         for group, own in zip(saved["param_groups"], self.own.get(optimizer, ()), strict=False):
+            was_fused = group.get("fused")
             group.update((key, value) for key, value in own.items() if key in group)
+            if was_fused and not (group.get("fused") or group.get("capturable")):
+                count_on_host(saved["state"], group["params"])
         if self.setup.channels_last:
             saved["state"] = {key: laid_in_rows(state) for key, state in saved["state"].items()}
 
@@ -266,6 +269,14 @@ def _capturable(optimizer: Optimizer) -> bool:
 def learned_by(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
     """The weights that optimizers learn."""
     return [weight for o in optimizers for group in o.param_groups for weight in group["params"]]
+
+
+def count_on_host(states: dict[Any, Any], held: list[Any]) -> None:
+    """Have steps be counted on the host, as plain optimizers do: they would wait for a GPU at each step."""
+    for key in held:
+        step = states.get(key, {}).get("step")
+        if isinstance(step, torch.Tensor) and step.is_cuda:
+            states[key] = {**states[key], "step": step.cpu()}
 
 
 def held_by(*optimizers: Optimizer) -> set[int]:

@@ -185,6 +185,8 @@ class TransferSeam:
             and not source.is_cuda
             and source.is_pinned()
             and source.untyped_storage().data_ptr() in self.host.pinned
+            # On a stream of the script's own the step may not wait for it.
+            and torch.cuda.current_stream() == torch.cuda.default_stream()
         )
 
     def look(self, name: str) -> None:

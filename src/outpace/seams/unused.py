@@ -13,8 +13,10 @@ backward pass, in which they ask again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -31,12 +33,16 @@ from outpace.seams.version_of import version_of
 
 FIRST = 4
 """steps after which all models of a training were called"""
+LATER = (8, 9, 16, 17, 32, 33, 64, 65)
+"""steps after which averages are looked for again: while a rate rises they hardly move"""
 SAMPLE = 256
 """numbers of a weight that are looked at"""
 FEW = 8
 """numbers of which any change may be on a way by chance"""
-SLACK = 0.05
-"""share of a change by which it may miss its direction: of short numbers a small one is rounded"""
+OTHERS = 16
+"""trained weights of its shape that one is held against at the most"""
+SLACK, ROUNDED = 0.05, 4.0
+"""share of a change by which it may miss its direction; how much longer than what is rounded it has to be"""
 
 
 class UnusedGradients:
@@ -101,14 +107,21 @@ class UnusedGradients:
             self.versions = {
                 id(p): version_of(p) for module in modules for p in module.parameters()
             }
-        elif step.index <= FIRST:
-            # Those that have been changed, and all that are trained: mostly there are none of the first.
-            changed = [weight for _, weight, same in without_optimizer(self.host) if not same]
-            if changed:
-                trained = learned_by((*self.host.optimizers, *self.host.made))
-                self.following.look(changed, list(trained))
+        elif step.index <= FIRST or step.index in LATER:
+            if self.wanted or not self.host.rests:
+                self.look(step.index)
             if self.wanted:
                 self._spare(True)
+
+    def look(self, step: int) -> None:
+        """Whether what changes is an average. Mostly there is nothing that no optimizer has."""
+        changed: dict[int, list[nn.Parameter]] = {}
+        for facts, weight, same in without_optimizer(self.host):
+            if not same:
+                changed.setdefault(id(facts), []).append(weight)
+        if any(id(weight) not in self.following.found for weight in chain(*changed.values())):
+            trained = learned_by((*self.host.optimizers, *self.host.made))
+            self.following.look(step, list(changed.values()), list(trained))
 
     def _spare(self, wanted: bool) -> None:
         self.wanted = wanted
@@ -135,27 +148,47 @@ class Following:
     def __init__(self) -> None:
         self.found: set[int] = set()
         """by id"""
+        self.at = -1
+        """the step that was looked at"""
         self.before: dict[int, torch.Tensor] = {}
-        """what those had at the step before, and what is trained"""
+        """what those had then, and what is trained"""
 
     @torch.no_grad()
-    def look(self, changed: list[nn.Parameter], trained: list[torch.Tensor]) -> None:
-        """After a step. Of a few numbers, or where none has moved, the other weights tell."""
-        now = {id(each): sampled(each) for each in (*changed, *trained)}
+    def look(
+        self, step: int, changed: list[list[nn.Parameter]], trained: list[torch.Tensor]
+    ) -> None:
+        """After a step, at those that were changed, by their models."""
+        now = {id(each): sampled(each) for each in chain(trained, *changed)}
+        if step == self.at + 1:
+            for weights in changed:
+                self._judge(weights, trained, now)
+        self.at, self.before = step, now
+
+    def _judge(
+        self, weights: list[nn.Parameter], trained: list[torch.Tensor], now: dict[int, torch.Tensor]
+    ) -> None:
+        """Those of one model. Where nothing can be told of one, the others tell."""
+        alike: dict[Any, list[int]] = defaultdict(list)
+        for each in trained:
+            alike[each.shape, each.device].append(id(each))
+        met: Counter[Any] = Counter()
         verdicts: dict[int, bool | None] = {}
-        for weight in changed:
-            before, after = self.before.get(id(weight)), now[id(weight)]
-            if before is None or id(weight) in self.found:
+        for weight in weights:
+            kind, own = (weight.shape, weight.device), id(weight)
+            place, met[kind] = met[kind], met[kind] + 1
+            if own in self.found or own not in self.before:
                 continue
-            if weight.numel() < FEW or torch.equal(before, after):
-                verdicts[id(weight)] = None
+            if weight.numel() < FEW:
+                verdicts[own] = None
                 continue
-            alike = [id(each) for each in trained if each.shape == weight.shape]
-            ends = [at[each] for at in (self.before, now) for each in alike if each in at]
-            verdicts[id(weight)] = any(towards(before, after, end) for end in ends)
-        self.before = now
-        all_do = True in verdicts.values() and False not in verdicts.values()
-        self.found |= {held for held, follows in verdicts.items() if follows or all_do}
+            # Most likely it is the one at the same place among those of its shape.
+            near = [*alike[kind][place : place + 1], *alike[kind][:OTHERS]]
+            ends = [at[each] for each in near for at in (self.before, now) if each in at]
+            eps = torch.finfo(weight.dtype).eps if weight.is_floating_point() else 0.0
+            verdicts[own] = towards(self.before[own], now[own], ends, eps)
+        known = any(id(weight) in self.found for weight in weights)
+        all_do = (known or True in verdicts.values()) and False not in verdicts.values()
+        self.found |= {own for own, follows in verdicts.items() if follows or all_do}
 
 
 def sampled(weight: torch.Tensor) -> torch.Tensor:
@@ -164,13 +197,25 @@ def sampled(weight: torch.Tensor) -> torch.Tensor:
     return flat[:: max(1, flat.numel() // SAMPLE)].float().clone()
 
 
-def towards(before: torch.Tensor, now: torch.Tensor, end: torch.Tensor) -> bool:
-    """Whether it is a part of the way from there to ``end``, and not beyond, that was gone."""
-    gone, whole = now - before, end - before
-    length, distance = float(gone.norm()), float(whole.norm())
-    if not 0.0 < length <= distance * (1 + SLACK):
-        return False
-    return float((gone - whole * (length / distance)).norm()) < SLACK * length
+def towards(
+    before: torch.Tensor, now: torch.Tensor, ends: Iterable[torch.Tensor], eps: float
+) -> bool | None:
+    """Whether it is a part of the way from there to one of the ends, and not beyond, that was gone.
+
+    ``eps``: of what the numbers are kept in. None where no more than its rounding was gone.
+    """
+    gone, rounding = now - before, eps * float(before.norm())
+    length = float(gone.norm())
+    if length <= ROUNDED * rounding:
+        return None
+    for end in ends:
+        whole = end - before
+        distance = float(whole.norm())
+        if not 0.0 < length <= distance * (1 + SLACK):
+            continue
+        if float((gone - whole * (length / distance)).norm()) < SLACK * length + rounding:
+            return True
+    return False
 
 
 @contextmanager

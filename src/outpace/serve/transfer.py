@@ -33,6 +33,8 @@ def transferred(
 
 def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
     """The next batch is copied while the step works on the one before."""
+    if str(device) == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
     stream = _stream(device)
     coming: Made | None = None
     for made in batches:
@@ -43,7 +45,7 @@ def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
         torch.cuda.current_stream(device).wait_stream(stream)
         # The memory is not given out again before the step is done with it.
         for leaf in leaves(moved):
-            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:  # lengths of sequences stay
+            if dense(leaf) and leaf.is_cuda:  # lengths of sequences stay
                 leaf.record_stream(torch.cuda.current_stream(device))
         coming = made._replace(batch=each(moved, lambda leaf: _by_itself(leaf, device)))
     if coming is not None:
@@ -63,15 +65,20 @@ def _on(leaf: Any, device: torch.device) -> Any:
 def _moved(leaf: Any, device: torch.device) -> Any:
     # Elsewhere a copy may still read what the next batch is written to.
     at_once = device.type == "cuda"
-    movable = isinstance(leaf, torch.Tensor | PackedSequence)
+    movable = dense(leaf) or isinstance(leaf, PackedSequence)
     return leaf.to(device, non_blocking=at_once) if movable else leaf
 
 
+def dense(leaf: Any) -> bool:
+    """Whether it is a tensor in memory of its own; of those of a sparse or nested one no stream is told."""
+    return isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and not leaf.is_nested
+
+
 def _by_itself(leaf: Any, device: torch.device) -> Any:
-    """An object with a method for it, such as a graph: of what memory it takes nobody else knows, so this is
-    for the stream of the step.
+    """An object with a method for it, such as a graph or a sparse tensor: of what memory it takes nobody else
+    knows, so this is for the stream of the step.
     """
-    if isinstance(leaf, torch.Tensor | PackedSequence):
+    if dense(leaf) or isinstance(leaf, PackedSequence):
         return leaf
     to = getattr(leaf, "to", None)
     return to(device) if callable(to) else leaf

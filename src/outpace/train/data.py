@@ -217,8 +217,9 @@ class Batches:
 
     def _moved(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            # Others may fill a batch's memory again while it is still being copied.
-            fresh = isinstance(self.source, (Loader, DataLoader))
+            # Others may fill a batch's memory again while it is still being copied; but for CUDA the copy may
+            # read what was freed meanwhile, too.
+            fresh = isinstance(self.source, (Loader, DataLoader)) and self.device.type == "cuda"
             return leaf.to(self.device, non_blocking=fresh)
         # What a collate function makes, such as the BatchEncoding of transformers, may know how.
         return leaf.to(self.device) if callable(getattr(leaf, "to", None)) else leaf

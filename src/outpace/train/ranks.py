@@ -21,13 +21,18 @@ from outpace.train.objective import Judged
 
 def met(device: torch.device) -> int:
     """How many processes train together; they meet here where a launcher has started several."""
+    use(device)
     if not distributed.is_available():
         return 1
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)
     if not distributed.is_initialized() and expected() > 1:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def use(device: torch.device) -> None:
+    """Have it be the current one: what is timed waits for that."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def expected() -> int:
@@ -59,7 +64,7 @@ def device_of(given: str | torch.device | None) -> torch.device:
             raise UsageError(f"device={given!r}, and torch sees no GPU", "leave device= out")
         return of_rank(device)
     if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("cuda", own_gpu(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")
 
 
@@ -67,7 +72,13 @@ def of_rank(device: torch.device) -> torch.device:
     """This rank's own GPU, where a launcher has started it and the device names no number."""
     rank = os.environ.get("LOCAL_RANK")
     named = str(device) != "cuda"
-    return device if named or rank is None else torch.device("cuda", int(rank))
+    return device if named or rank is None else torch.device("cuda", own_gpu(rank))
+
+
+def own_gpu(rank: str) -> int:
+    """The number of this rank's GPU; a launcher may show each rank its own alone."""
+    count = torch.cuda.device_count()
+    return int(rank) % count if count else int(rank)
 
 
 def wrapped(

@@ -386,12 +386,17 @@ class Trainer:
             self.model, self.objective, self.optimizer, train, valid, clock, total, world, unused
         )
 
+    def place(self) -> None:
+        """Model and loss on their device."""
+        ranks.use(self.device)
+        self.model.to(self.device)
+        self.objective.to(self.device)
+
     def choose(self, telling: Telling) -> tuple[Choice, list[str]]:
         """What "auto" comes to by trials, and its notes; nothing is trained."""
         if self.seed is not None:
             seed_all(self.seed)
-        self.model.to(self.device)
-        self.objective.to(self.device)
+        self.place()
         train, valid = self.data()
         try:
             self.single_left_out(train, own_of(self.strategies))
@@ -412,8 +417,7 @@ class Trainer:
 
             trainer.compare({"from scratch": "auto", "fine-tune": ["auto", Transfer("old.pt")]})
         """
-        self.model.to(self.device)
-        self.objective.to(self.device)
+        self.place()
         train, valid = self.data()
         try:
             self.single_left_out(train, [s for each in variants.values() for s in own_of(each)])
@@ -427,8 +431,7 @@ class Trainer:
 
         Timed on a copy for about ``seconds``; nothing is changed. Only what is faster beyond doubt.
         """
-        self.model.to(self.device)
-        self.objective.to(self.device)
+        self.place()
         train, valid = self.data()
         try:
             strategies, _ = chosen(self.strategies, self.known(train))

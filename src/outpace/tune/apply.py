@@ -85,8 +85,10 @@ class Applied:
         counts = step.clean or self.spec.get("every_step", False)
         if counts and len(self.times) < KEEP_TIMES:
             self.times.append((step.wall, step.cpu))
-            if len(self.times) == WARM_UP:
-                settled()  # what was only launched by now is of the steps that do not count
+            if len(self.times) == WARM_UP and measures(self.spec):
+                settled(
+                    *self.host.roots
+                )  # what was only launched by now is of the steps that do not count
         stop = self.spec.get("stop_after")
         limit = self.spec.get("stop_after_s")
         began = self.began_ns or self.host.first_step_start
@@ -99,7 +101,7 @@ class Applied:
         if (stop is not None and steps >= int(stop)) or over:
             if self.times:
                 wall, cpu = self.times[-1]
-                self.times[-1] = wall + round(1e9 * settled()), cpu
+                self.times[-1] = wall + round(1e9 * settled(*self.host.roots)), cpu
             try:
                 self.finish(ended=False)
             finally:

@@ -7,6 +7,7 @@ from the first. So the best of each stage, one after the other, may not be the b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -113,6 +114,13 @@ def price_of(evidence: Evidence, remedies: Iterable[tuple[Remedy, Keeps]]) -> fl
     return price
 
 
+def paid_price(evidence: Evidence, accepted: list[Trial]) -> float:
+    """The same of what is accepted: no more than it gives, as what was tried at last was taken for less."""
+    gained = math.prod((t.measured or t.predicted).speedup for t in accepted)
+    price = price_of(evidence, [(remedy(t.remedy), t.keeps) for t in accepted])
+    return min(price, max(1.0, gained))
+
+
 class Rival(NamedTuple):
     """A candidate in the place of what is accepted, and the speed-up for which it is taken."""
 
@@ -140,10 +148,7 @@ def nearest_rival(
     fed = [t for t in accepted if _changes_feed(t)]
     gone = {(t.remedy,) for t in fed} | {tuple(t.remedy for t in fed)} if fed else set()
 
-    def priced(trials: Iterable[Trial]) -> float:
-        return price_of(evidence, [(remedy(t.remedy), t.keeps) for t in trials])
-
-    limit = NEAR * priced(fed) * run_step(evidence, recipe)
+    limit = NEAR * paid_price(evidence, fed) * run_step(evidence, recipe)
     nearest: tuple[float, Rival] | None = None
     for instead_of in sorted(gone, key=len):
         rest = [t for t in accepted if t.remedy not in instead_of]
@@ -153,11 +158,12 @@ def nearest_rival(
             if setup in (base, recipe):
                 continue
             price = max(
-                priced(t for t in rest if t in fed), price_of(evidence, [(each.remedy, each.keeps)])
+                paid_price(evidence, [t for t in rest if t in fed]),
+                price_of(evidence, [(each.remedy, each.keeps)]),
             )
             cost = price * run_step(evidence, setup)
             if cost <= limit and (nearest is None or cost < nearest[0]):
-                wanted = max(LEAST_BETTER, price / priced(fed))
+                wanted = max(LEAST_BETTER, price / paid_price(evidence, fed))
                 nearest = cost, Rival(each, instead_of, setup, wanted)
     return nearest[1] if nearest else None
 

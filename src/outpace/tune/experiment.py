@@ -192,7 +192,7 @@ class Experiment:
         total = self.observed.watcher.total_steps(step.micro_steps)
         if total is None:
             return MOST_S
-        wanted = max(STEPS, SHARE_OF_RUN * total) * step.wall / 1e9
+        wanted = max(min(STEPS, total), SHARE_OF_RUN * total) * step.wall / 1e9
         return min(MOST_S, max(LEAST_S, wanted))
 
     def keep_contests(self) -> None:
@@ -292,6 +292,7 @@ class Experiment:
         ended = [perf_counter()]
         while host.steps < DECIDED_AT:
             yield None
+            settled(*host.roots)
             ended.append(perf_counter())
         step_s = float(np.median(np.diff(ended)))  # the first steps take longer
         total = observed.watcher.total_steps(1)

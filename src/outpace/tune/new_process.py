@@ -43,6 +43,7 @@ def try_new_processes(
     time_s: float,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    redraw: bool,
     tell: Tell,
 ) -> list[Trial]:
     """The trials, and those of remedies that need new processes, as far as the time reaches."""
@@ -53,7 +54,7 @@ def try_new_processes(
     ]
     while True:
         accepted = [(t.remedy, t.settings) for t in done if t.accepted]
-        found = best(evidence, remaining, setup_of(accepted), only)
+        found = best(evidence, remaining, setup_of(accepted), only, redraw=redraw)
         if found is None:
             return done
         candidate, predicted = found

@@ -34,7 +34,7 @@ from outpace.tune.silence import hung, patience
 from outpace.tune.trials import without
 
 EQUAL_STEPS = 12
-NO_TIME = Proof(True, False, reason="there was no time left to prove it")
+NO_TIME = Proof(True, False, reason="there was no time left for it")
 LAST_SHARE = 1 / 3
 """of the time for quality, kept for what draws other random numbers: the script's own runs were made"""
 EQUAL_SHARE, ALONE_SHARE = 0.3, 0.8
@@ -75,18 +75,22 @@ def prove_recipe(
         return equal, trials
     # What was seen to keep the bits may speed up both sides; a cache does from the second epoch on.
     base = [t for t in exact if t in trials] if equal and equal.proven else []
-    size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
+    last = draws_last(evidence, rest)
+    first = [t for t in rest if t not in last]
+    time_s = (1 - LAST_SHARE if last else 1.0) * (deadline - monotonic())
+    size = size_of(evidence, base, first, time_s, seeds)
     if size.steps < 2 * (epoch_of(evidence) or math.inf):
         base = [t for t in base if not only_caches(t)]
-        size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
+        size = size_of(evidence, base, first, time_s, seeds)
     part, proof, out = _prove_quality(
         lambda some: _runner(launch, evidence, base, [*base, *some], folder, tell, 2 * size.seeds),
-        evidence,
-        rest,
+        first,
+        last,
         size,
         seeds=seeds,
         margin=margin,
         deadline=deadline,
+        last_s=seeds * recipe_run_s(evidence, [*base, *rest], size.steps),
     )
     if proof.proven:
         return proof, trials
@@ -102,16 +106,18 @@ def prove_recipe(
 
 def _prove_quality(
     runner: Callable[[list[Trial]], Runner],
-    evidence: Evidence,
-    rest: list[Trial],
+    first: list[Trial],
+    last: list[Trial],
     size: Size,
     *,
     seeds: int,
     margin: float,
     deadline: float,
+    last_s: float,
 ) -> tuple[Proof | None, Proof, list[Trial]]:
     """Prove what draws the same random numbers, then all: the proof of the first alone, where there is one,
-    that of all, and what is to be left out unless that is proven.
+    that of all, and what is to be left out unless that is proven. ``last_s``: seconds that the shortest proof
+    of ``last`` takes by then.
     """
     own: dict[int, Losses | str] = {}
 
@@ -134,22 +140,20 @@ def _prove_quality(
             enough_time=lambda: monotonic() < until,
         )
 
-    last = redrawing(evidence, rest)
-    first = [t for t in rest if t not in last]
-    if not (first and last):
-        return None, quality(rest, deadline), rest
-    proof = quality(first, deadline - LAST_SHARE * (deadline - monotonic()))
-    if not proof.proven:
-        return None, proof, rest
-    return proof, quality(rest, deadline) if monotonic() < deadline else NO_TIME, last
+    proof = quality(first, deadline)
+    if not last or not proof.proven:
+        return None, proof, first
+    fits = monotonic() + last_s <= deadline
+    return proof, quality([*first, *last], deadline) if fits else NO_TIME, last
 
 
-def redrawing(evidence: Evidence, rest: list[Trial]) -> list[Trial]:
-    """Those at the end of what is to be proven that deal out random numbers in another order: that is harder
-    to prove, and is not to take with it what was measured before.
+def draws_last(evidence: Evidence, rest: list[Trial]) -> list[Trial]:
+    """From the first on that deals out random numbers in another order, where others come before: that is
+    harder to prove, and is not to take those with it.
     """
-    others = [n for n, t in enumerate(rest) if not remedy(t.remedy).redraws(evidence)]
-    return rest[others[-1] + 1 :] if others else rest
+    redraws = (n for n, t in enumerate(rest) if remedy(t.remedy).redraws(evidence))
+    at = next(redraws, 0)
+    return rest[at:] if at else []
 
 
 def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:
@@ -243,6 +247,17 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
 def shortest_s(evidence: Evidence, seeds: int) -> float:
     """Seconds that the shortest proof of quality takes."""
     return seeds * 2 * run_s(evidence, FEWEST_STEPS)
+
+
+def with_last_s(evidence: Evidence, seeds: int) -> float:
+    """The same where bits are compared before, and what draws other random numbers is proven after."""
+    return 1.5 * shortest_s(evidence, seeds) + 2 * run_s(evidence, EQUAL_STEPS)
+
+
+def recipe_run_s(evidence: Evidence, recipe: list[Trial], steps: int) -> float:
+    """Seconds of a run of so many steps under a recipe."""
+    faster = evidence.steps.mean_s * (1 - 1 / max(1.0, _gain(recipe)))
+    return run_s(evidence, steps) - steps * faster + compiling_s(recipe)
 
 
 def compiling_s(trials: list[Trial]) -> float:

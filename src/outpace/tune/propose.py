@@ -53,7 +53,7 @@ def best(
     accepted: Setup,
     asked: Collection[str] = (),
     *,
-    redraw: bool = True,
+    redraw: bool,
 ) -> tuple[Candidate, Gain] | None:
     """The candidate to try next: of the earliest stage that has one that pays, the best exact one.
 
@@ -121,7 +121,7 @@ def untried(
     found = candidates(evidence, only, skip)
     remaining = [c for c in found if in_steps(c) and c.remedy.name not in tried]
     missed: list[Trial] = []
-    while (chosen := best(evidence, remaining, accepted, only)) is not None:
+    while (chosen := best(evidence, remaining, accepted, only, redraw=True)) is not None:
         candidate, predicted = chosen
         missed.append(candidate.trial(predicted, None, False, f"{NOT_TRIED}: {why}"))
         remaining = [c for c in remaining if c.remedy.name != candidate.remedy.name]

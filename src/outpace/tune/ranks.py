@@ -18,7 +18,7 @@ from time import perf_counter, process_time
 
 from torch import distributed
 
-from outpace.measure.arms import Contest
+from outpace.measure.arms import Contest, settled
 from outpace.records.arm import COMMUNICATION_FREE
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS, Setup
@@ -97,9 +97,11 @@ def without_exchange(host: Host, agreed: Schedule, contest: Contest) -> Iterator
         for name in order:
             host.switch(contest.arms[name])
             yield None
+            settled(*host.roots)  # all ranks have asked theirs for the same by now
             wall, cpu = perf_counter(), process_time()
             for _ in range(agreed.block - 1):
                 yield None
+            settled(*host.roots)
             steps = agreed.block - 1
             times[name] = (perf_counter() - wall) / steps, (process_time() - cpu) / steps
         (wall, cpu), (free_wall, free_cpu) = times["as_is"], times[COMMUNICATION_FREE]

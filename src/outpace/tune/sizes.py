@@ -94,7 +94,7 @@ class Measuring:
             yield from self.launched()
         while len(self.times) < WATCHED and self.host.steps < MOST_WATCHED:
             yield None
-        queued_s = settled() / max(1, len(self.times))
+        queued_s = settled(*self.host.roots) / max(1, len(self.times))
         counter = StepCounter()
         with counter:
             yield None
@@ -126,7 +126,7 @@ class Measuring:
         """Steps until kernels are chosen and memory is taken; from here on the clock counts."""
         for _ in range(SETTLED):
             yield None
-        settled()
+        settled(*self.host.roots)
         self.times.clear()
 
     def other_scale(self, roomy: bool, limit: Limit) -> float:

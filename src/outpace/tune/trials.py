@@ -111,7 +111,7 @@ class Trials:
         self.time_s = float(spec["time_s"])
         self.evidence = read_json(Path(spec["evidence"]) / EVIDENCE, Evidence)
         self.asked: list[str] = spec.get("only", [])
-        self.redraw: bool = spec.get("redraw", True)
+        self.redraw: bool = spec["redraw"]
         """whether there is time to prove what deals out random numbers in another order"""
         self.remaining = candidates(self.evidence, self.asked, spec.get("skip", ()))
         self.remaining = [c for c in self.remaining if in_steps(c)]
@@ -131,7 +131,7 @@ class Trials:
             done=observed.stop,
             workers=observed.worker_pids,
             queued=observed.queued,
-            settle=settled,
+            settle=lambda: settled(*observed.host.roots),
         )
         observed.host.listeners.append(self.on_step)
         observed.until_another()

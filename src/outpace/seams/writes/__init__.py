@@ -9,12 +9,13 @@ Covered: ``open``, ``io.open`` and the file calls of ``os``, and so what is buil
 shutil, tempfile, logging, csv, json, pickle, zipfile, numpy, Pillow, pandas); and of what opens
 files in C: ``torch.save``/``load``, ``torch.jit``, sqlite3, safetensors, tokenizers, sentencepiece, h5py,
 polars, OpenCV's images, soundfile, and of pyarrow Parquet, CSV, Feather, ``OSFile`` and ``memory_map``.
-Processes that are forked (DataLoader workers) share it; ranks of one run share one scratch folder.
+Processes that multiprocessing starts (DataLoader workers) share it, forked or not; ranks of one run share one
+scratch folder.
 
-Not redirected: what other C libraries, and other programs that the target starts, open themselves;
-``io.FileIO`` called by its name; modules that the target writes and then imports; workers that are
-spawned instead of forked, which see the user's files. The kernel refuses such writes where it can
-(`outpace.adapters.guard`); where it can't, they are found afterwards and told.
+Not redirected: what other C libraries, and other programs that the target starts, write themselves (but
+for ``mkdir`` and ``rm``, see `outpace.seams.writes.commands`);
+``io.FileIO`` called by its name; modules that the target writes and then imports. The kernel refuses such
+writes where it can (`outpace.adapters.guard`); where it can't, they are found afterwards and told.
 
 Passing through on purpose: see `outpace.seams.writes.areas`. Not imitated: hard links to the user's
 files become copies. A file over 8 GiB is not copied: changing it in place fails
@@ -28,8 +29,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from outpace.seams.writes import calls, libraries
-from outpace.seams.writes.areas import areas
+from outpace.seams.writes import calls, commands, libraries
+from outpace.seams.writes.areas import Areas, areas
 from outpace.seams.writes.overlay import Overlay
 from outpace.seams.writes.physical import mode_of, read_journal
 
@@ -44,17 +45,29 @@ def install(scratch: Name, allow: Sequence[Name] = ()) -> Callable[[], None]:
     ``allow``: further folders to write to as ever. A second process that names the same scratch
     folder joins it.
     """
+    folder = os.path.realpath(scratch)
+    passing = [folder, *(os.fspath(path) for path in allow)]
+    return _installed(folder, areas(passing, os.getcwd(), os.environ))
+
+
+def join(scratch: str, found: Sequence[tuple[str, ...]]) -> None:
+    """The same in a process that the target's has started anew, with the areas of that one."""
+    if _live is None:
+        _installed(scratch, Areas(*found))
+
+
+def _installed(folder: str, found: Areas) -> Callable[[], None]:
     global _live
     if _live is not None:
         raise RuntimeError("writes are redirected already")
-    folder = os.path.realpath(scratch)
-    passing = [folder, *(os.fspath(path) for path in allow)]
-    _live = overlay = Overlay(folder, areas(passing, os.getcwd(), os.environ))
+    _live = overlay = Overlay(folder, found)
     undo_libraries = libraries.install(overlay)
     undo_calls = calls.install(overlay)
+    undo_commands = commands.install()
 
     def undo() -> None:
         global _live
+        undo_commands()
         undo_calls()
         undo_libraries()
         _live = None

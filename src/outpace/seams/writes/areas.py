@@ -6,8 +6,8 @@ Three kinds, the first that fits decides:
   folders of installed packages, for their byte code), ``/dev``, ``/proc``, ``/sys``, and what the
   user allowed. Written as ever.
 - *kept*: the working directory, also where it lies inside the temporary folder. Redirected.
-- *temporary*: ``$TMPDIR`` where it is a whole path, ``/tmp``, ``/var/tmp``. Written as ever: sockets
-  and locks live there.
+- *temporary*: ``$TMPDIR``, ``$TEMP`` and ``$TMP`` where they are whole paths, a job's own folder (as
+  ``$SLURM_TMPDIR``), ``/tmp``, ``/var/tmp``. Written as ever: sockets and locks live there.
 
 Everything else is redirected. A target that is run in the temporary folder *itself* is not
 protected: what it writes there can't be told from other temporary files.
@@ -37,6 +37,7 @@ CACHES = (
     "NUMBA_CACHE_DIR",
     "PYTHONPYCACHEPREFIX",
 )
+TEMPORARY = ("TMPDIR", "TEMP", "TMP", "SLURM_TMPDIR", "PBS_JOBFS")
 HOME_CACHES = (".cache", ".nv", ".triton")
 DEVICES = ("/dev", "/proc", "/sys")
 
@@ -70,9 +71,11 @@ def areas(allow: Iterable[str], cwd: str, environ: Mapping[str, str]) -> Areas:
     # Without a home "~" stays as it is, and is no path.
     caches = [path for path in map(os.path.expanduser, caches) if os.path.isabs(path)]
     packages = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
-    named = environ.get("TMPDIR", "")
-    temporary = _real([*([named] if os.path.isabs(named) else []), "/tmp", "/var/tmp"])
     here = os.path.realpath(cwd)
+    named = [environ[name] for name in TEMPORARY if os.path.isabs(environ.get(name, ""))]
+    # A job that runs in its own folder keeps what it writes there.
+    named = [each for each in named if each == environ.get("TMPDIR") or here not in _real([each])]
+    temporary = _real([*named, "/tmp", "/var/tmp"])
     # A cache variable that names the working directory, or a folder around it, opens nothing.
     made, installed = (
         tuple(c for c in _real(folders) if not _under(here, [c])) for folders in (caches, packages)

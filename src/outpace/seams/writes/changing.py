@@ -79,7 +79,7 @@ def rename(overlay: Overlay, source: str, target: str) -> None:
     if source.startswith(f"{target}/"):
         raise _error(errno.ENOTEMPTY, target)
     if overlay.passes(target):
-        copy(overlay.place(source), target)
+        _copy_out(overlay, source, target)
         _forget(overlay, source)
         return
     _check_target(overlay, folder, target)
@@ -100,7 +100,7 @@ def rename(overlay: Overlay, source: str, target: str) -> None:
     else:
         if is_link(target):
             overlay.hide(target)
-        overlay.note("w", target)
+        overlay.note("w", target, again=is_link(into))
 
 
 def _check_target(overlay: Overlay, folder: bool, target: str) -> None:
@@ -134,6 +134,17 @@ def _take(overlay: Overlay, source: str, into: str) -> None:
     else:
         copy(source, into)
     overlay.hide(source)
+
+
+def _copy_out(overlay: Overlay, source: str, target: str) -> None:
+    """Copy what the target sees to where it may write."""
+    if overlay.passes(source) or not _is_folder(overlay, source):
+        copy(overlay.place(source), target)
+        return
+    with contextlib.suppress(FileExistsError):
+        posix.mkdir(target)
+    for name in overlay.names(source):
+        _copy_out(overlay, f"{source}/{name}", f"{target}/{name}")
 
 
 def _complete(overlay: Overlay, folder: str) -> None:
@@ -195,4 +206,4 @@ def symbolic_link(overlay: Overlay, text: Any, target: str) -> None:
     if overlay.exists(target):
         raise _error(errno.EEXIST, target)
     posix.symlink(text, overlay.upper(target))
-    overlay.note("w", target)
+    overlay.note("w", target, again=True)

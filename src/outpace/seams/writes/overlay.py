@@ -72,10 +72,12 @@ class Overlay:
         self.known_folders.clear()
         self.untouched.clear()
 
-    def note(self, kind: str, path: str) -> None:
-        """Tell all processes: a folder in the tree (d), a hidden path (g), a written file (w)."""
+    def note(self, kind: str, path: str, *, again: bool = False) -> None:
+        """Tell all processes: a folder in the tree (d), a hidden path (g), a written file (w). ``again``:
+        that it is another one now, as a link that leads elsewhere.
+        """
         known = {"d": self.folders, "g": self.gone, "w": self.written}[kind]
-        if path in known:
+        if path in known and not again:
             return
         file = posix.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

@@ -190,3 +190,12 @@ def test_what_comes_next_is_of_the_same_training() -> None:
     run = replace(session.evidence.run, from_step=400)
     (tune,) = next_steps(replace(session, evidence=replace(session.evidence, run=run)))
     assert tune.command.startswith("outpace tune --from 400 ")
+
+
+def test_what_rounding_alone_makes_is_told_as_that() -> None:
+    """As of training in float64."""
+    proof = Proof(True, True, 3, 60, measure="loss", difference=6.2e-18, high=1.2e-17)
+    assert proof_sentence(proof) == (
+        "No worse: over 3 seeds of 60 steps the loss is the same but for rounding; the margin is 1.0 % of "
+        "the baseline's fall."
+    )

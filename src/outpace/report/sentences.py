@@ -21,6 +21,8 @@ from outpace.report.labels import BOUNDS, CAUSES
 
 Tone = Literal["good", "warn", "bad", "plain"]
 
+NOTHING = 1e-7
+"""share of a loss's fall, or of a metric, that other rounding alone makes"""
 UNKNOWN = 4.0
 """times a step's time, at which the interval of what watching costs says nothing"""
 
@@ -211,11 +213,12 @@ def proof_sentence(proof: Proof | None) -> str:
     limit = f"at most {most} worse"
     if proof.high < 0:  # with that much confidence it is better
         limit = f"at least {_percent(-proof.high)} better"
+    found = f"is {_percent(abs(proof.difference))} {side}, {limit} with {_percent(proof.confidence)} confidence"
+    if max(abs(proof.difference), abs(proof.high)) < NOTHING:
+        found = "is the same but for rounding"
     figures = (
-        f"over {counted(proof.seeds, 'seed')} of {counted(proof.steps, 'step')} the {name} "
-        f"is {_percent(abs(proof.difference))} {side}, {limit} "
-        f"with {_percent(proof.confidence)} confidence; the margin is {margin} "
-        f"of {part_of(proof)}"
+        f"over {counted(proof.seeds, 'seed')} of {counted(proof.steps, 'step')} the {name} {found}; "
+        f"the margin is {margin} of {part_of(proof)}"
     )
     return f"{head}: {figures}." + (f" {reason[0].upper()}{reason[1:]}." if reason else "")
 

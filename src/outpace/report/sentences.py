@@ -213,7 +213,8 @@ def proof_sentence(proof: Proof | None) -> str:
     limit = f"at most {most} worse"
     if proof.high < 0:  # with that much confidence it is better
         limit = f"at least {_percent(-proof.high)} better"
-    found = f"is {_percent(abs(proof.difference))} {side}, {limit} with {_percent(proof.confidence)} confidence"
+    sure = f"with {_percent(proof.confidence)} confidence"
+    found = f"is {_percent(abs(proof.difference))} {side}, {limit} {sure}"
     if max(abs(proof.difference), abs(proof.high)) < NOTHING:
         found = "is the same but for rounding"
     figures = (

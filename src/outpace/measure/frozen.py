@@ -1,4 +1,4 @@
-"""Calls of a model that never changes on batches as they are drawn, as of a teacher.
+"""Calls of a model that never changes, or of such a part, on batches as they are drawn, as of a teacher.
 
 Where samples are the same in each epoch, what such a call gives is the same too, and can be kept from the
 first epoch on. A model never changes if no optimizer has any of its parameters, all of it is in
@@ -21,6 +21,7 @@ from torch import nn
 
 from outpace.measure.called_again import calls_of_steps, dear, form_of
 from outpace.measure.dispatch import address_of
+from outpace.measure.frozen_parts import FrozenParts, never_changes
 from outpace.seams.batch import tensors_in
 from outpace.seams.generators import moved, states_taken
 from outpace.seams.host import Host
@@ -76,6 +77,7 @@ class FrozenWatch:
         self.calls: list[Call] = []
         self.drawn: dict[tuple[int, int], tuple[torch.Tensor, int]] = {}
         """by their memory and size, the tensors of the step's batches, and their versions as they came"""
+        self.parts = FrozenParts(host, self.note)
 
     def on_draw(self, _: Any, batch: Any) -> None:
         """A batch is given to the script."""
@@ -88,7 +90,9 @@ class FrozenWatch:
         """Note a call."""
         given = list(tensors_in((args, kwargs)))
         drawn = bool(given) and all(map(self._as_drawn, given))
-        if not drawn or self.host.phases.current() != "forward" or not self._is_frozen(module):
+        drawn = drawn and self.host.phases.current() == "forward"
+        self.parts.begin(drawn)
+        if not drawn or not never_changes(module, held_by(*self.host.optimizers)):
             return None
         # What is neither a plain value nor a tensor equals nothing else: who knows what is in it.
         settings = form_of((args, kwargs), lambda _: object())
@@ -98,22 +102,18 @@ class FrozenWatch:
             took = perf_counter() - begun
             learnt = any(tensor.requires_grad for tensor in tensors_in(out))
             if not learnt and not moved(states, states_taken()):
-                self.calls.append(
-                    Call(weakref.ref(module), where, took, _numbers(module), settings)
-                )
+                self.note(module, where, took, settings)
 
         return ended
+
+    def note(self, module: nn.Module, where: str | None, seconds: float, settings: Any) -> None:
+        """One of a model, or of a part, that never changes."""
+        self.calls.append(Call(weakref.ref(module), where, seconds, _numbers(module), settings))
 
     def _as_drawn(self, tensor: torch.Tensor) -> bool:
         """Whether it is all of one that the batch holds, which nobody has changed since."""
         drawn, version = self.drawn.get(_identity(tensor), (None, 0))
         return drawn is not None and version_of(drawn) == version
-
-    def _is_frozen(self, module: nn.Module) -> bool:
-        held = held_by(*self.host.optimizers)
-        return not any(part.training for part in module.modules()) and not any(
-            id(parameter) in held for parameter in module.parameters()
-        )
 
     def of_step(self) -> list[Call]:
         """Those of the ending step."""
@@ -129,10 +129,12 @@ def frozen(host: Host) -> Generator[None, None, Frozen | None]:
     assert loader is not None
     watch = FrozenWatch(host)
     module.on_call, loader.on_draw = watch.on_call, watch.on_draw
+    watch.parts.install()
     try:
         steps = yield from calls_of_steps(host, watch.of_step)
     finally:
         module.on_call = loader.on_draw = None
+        watch.parts.remove()
     same = {tuple((call.model, call.numbers, call.settings) for call in calls) for calls in steps}
     if len(same) != 1:
         return None  # there is none, or its numbers change

@@ -185,8 +185,7 @@ class TransferSeam:
             and not source.is_cuda
             and source.is_pinned()
             and source.untyped_storage().data_ptr() in self.host.pinned
-            # On a stream of the script's own the step may not wait for it.
-            and torch.cuda.current_stream() == torch.cuda.default_stream()
+            and not _on_own_stream()
         )
 
     def look(self, name: str) -> None:
@@ -232,6 +231,12 @@ def of_caller(frame: FrameType) -> FrameType:
 def module_of(frame: FrameType) -> str:
     """The name of its module."""
     return str(of_caller(frame).f_globals.get("__name__"))
+
+
+def _on_own_stream() -> bool:
+    """Whether a copy is for a stream of the script's own: the step may not wait for that."""
+    started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return started and torch.cuda.current_stream() != torch.cuda.default_stream()
 
 
 class Skipped(torch.autograd.Function):

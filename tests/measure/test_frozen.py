@@ -49,15 +49,25 @@ def looked(host: Host, wanted: Wanted) -> Frozen | None:
     student, teacher = nn.Linear(8, 8), Teacher(nn.Linear(8, 8), nn.Dropout())
     teacher.eval()
     teacher.requires_grad_(False)
-    optimizer = torch.optim.SGD(student.parameters(), 0.01)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        given = wanted(teacher, student, x)
+        return (student(x) - given).square().mean()
+
+    return found_in(host, loss, torch.optim.SGD(student.parameters(), 0.01))
+
+
+def found_in(
+    host: Host, loss: Callable[[torch.Tensor], torch.Tensor], optimizer: torch.optim.Optimizer
+) -> Frozen | None:
+    """What is found in a training by this loss of a batch."""
     looking = None
     loader = DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4)
     for steps, (x,) in enumerate(epochs_of(loader)):
         if steps == 2:
             looking = frozen(host)
         optimizer.zero_grad()
-        given = wanted(teacher, student, x)
-        (student(x) - given).square().mean().backward()
+        loss(x).backward()
         optimizer.step()
         if looking is not None:
             try:

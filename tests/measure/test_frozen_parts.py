@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.measure.test_frozen import found_in
 from tests.remedies.trainings import hosted
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from outpace.measure.called_again import STEPS
-from outpace.measure.frozen import Frozen, frozen
+from outpace.measure.frozen import Frozen
 from outpace.seams.host import Host
 
 
@@ -109,22 +108,9 @@ def host() -> Iterator[Host]:
 
 
 def looked(host: Host, model: nn.Module) -> Frozen | None:
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.01)
-    loader = DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4)
-    looking = None
-    for _ in range(2 + 2 * STEPS):
-        for (x,) in loader:
-            if looking is None and host.steps == 2:
-                looking = frozen(host)
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-            if looking is not None:
-                try:
-                    next(looking)
-                except StopIteration as end:
-                    return end.value
-    raise AssertionError
+    learnt = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.SGD(learnt, 0.01)
+    return found_in(host, lambda x: model(x).square().mean(), optimizer)
 
 
 @pytest.mark.parametrize("kind", [Classifier, OfAMask])

@@ -21,6 +21,7 @@ from outpace.records.target import Target
 from outpace.records.trial import TOO_SHORT, Proof, Trial
 
 LEAST_S, MOST_S = 180.0, 600.0
+"""that tuning takes by itself"""
 DIAGNOSE_SHARE = 0.4
 SHORT_S = 150.0
 """of tuning, of which a diagnosis takes its share; with more it takes what it needs, a minute at the most"""

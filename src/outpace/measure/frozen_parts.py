@@ -81,10 +81,12 @@ class FrozenParts:
 
     def _begin_part(self, part: nn.Module, args: Any, kwargs: Any) -> None:
         given = list(tensors_in((args, kwargs)))
-        alone = self.states is not None and not moved(self.states, states_taken())
-        if alone and given and not any(tensor.requires_grad for tensor in given):
+        if self.states is None or not given or any(tensor.requires_grad for tensor in given):
+            return
+        states = states_taken()
+        if not moved(self.states, states):
             settings = form_of((args, kwargs), lambda _: object())
-            self.under_way[id(part)] = Begun(caller(), settings, states_taken(), perf_counter())
+            self.under_way[id(part)] = Begun(caller(), settings, states, perf_counter())
 
     def _after(self, part: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         ended = perf_counter()

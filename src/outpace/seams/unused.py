@@ -121,7 +121,7 @@ class UnusedGradients:
                 changed.setdefault(id(facts), []).append(weight)
         if any(id(weight) not in self.following.found for weight in chain(*changed.values())):
             trained = learned_by((*self.host.optimizers, *self.host.made))
-            self.following.look(step, list(changed.values()), list(trained))
+            self.following.look(step, list(changed.values()), trained)
 
     def _spare(self, wanted: bool) -> None:
         self.wanted = wanted

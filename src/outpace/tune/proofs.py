@@ -75,8 +75,7 @@ def prove_recipe(
         return equal, trials
     # What was seen to keep the bits may speed up both sides; a cache does from the second epoch on.
     base = [t for t in exact if t in trials] if equal and equal.proven else []
-    last = draws_last(evidence, rest)
-    first = [t for t in rest if t not in last]
+    first, last = split(evidence, rest)
     time_s = (1 - LAST_SHARE if last else 1.0) * (deadline - monotonic())
     size = size_of(evidence, base, first, time_s, seeds)
     if size.steps < 2 * (epoch_of(evidence) or math.inf):
@@ -121,7 +120,7 @@ def _prove_quality(
     """
     own: dict[int, Losses | str] = {}
 
-    def quality(some: list[Trial], until: float) -> Proof:
+    def quality(some: list[Trial]) -> Proof:
         run = runner(some)
 
         def each_once(seed: int, under: bool, steps: int) -> Losses | str:
@@ -137,23 +136,23 @@ def _prove_quality(
             steps=size.steps,
             margin=margin,
             most_seeds=size.seeds,
-            enough_time=lambda: monotonic() < until,
+            enough_time=lambda: monotonic() < deadline,
         )
 
-    proof = quality(first, deadline)
+    proof = quality(first)
     if not last or not proof.proven:
         return None, proof, first
     fits = monotonic() + last_s <= deadline
-    return proof, quality([*first, *last], deadline) if fits else NO_TIME, last
+    return proof, quality([*first, *last]) if fits else NO_TIME, last
 
 
-def draws_last(evidence: Evidence, rest: list[Trial]) -> list[Trial]:
-    """From the first on that deals out random numbers in another order, where others come before: that is
-    harder to prove, and is not to take those with it.
+def split(evidence: Evidence, rest: list[Trial]) -> tuple[list[Trial], list[Trial]]:
+    """What comes before the first that deals out random numbers in another order, and that with the rest: it
+    is harder to prove, and is not to take others with it. All are the first part where none comes before it.
     """
     redraws = (n for n, t in enumerate(rest) if remedy(t.remedy).redraws(evidence))
-    at = next(redraws, 0)
-    return rest[at:] if at else []
+    at = next(redraws, 0) or len(rest)
+    return rest[:at], rest[at:]
 
 
 def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:

@@ -194,7 +194,7 @@ def hard_link(overlay: Overlay, source: str, target: str) -> None:
     if _is_folder(overlay, source):
         raise _error(errno.EPERM, source)
     place, into = overlay.place(source), overlay.upper(target)
-    if place.startswith(overlay.tree + "/"):
+    if overlay.in_tree(place):
         posix.link(place, into)
     else:
         copy(place, into)

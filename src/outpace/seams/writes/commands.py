@@ -15,7 +15,7 @@ from typing import Any
 from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.writes.overlay import Overlay
 
-SPECIAL = set("|&;<>()$`*?[]{}~!\n")
+OF_SHELLS = set("|&;<>()$`*?[]{}~!\n")
 """what a shell looks at in a word"""
 
 
@@ -65,7 +65,7 @@ def _file(overlay: Overlay, word: Any, folder: Any) -> Any:
         return word
     try:
         place = str(overlay.readable(os.path.join(folder or "", word)))
-        written = place.startswith(overlay.tree + "/")
+        written = overlay.in_tree(place)
         return place if written and os.path.isfile(place) else word
     except (OSError, ValueError, TypeError):
         return word
@@ -73,7 +73,7 @@ def _file(overlay: Overlay, word: Any, folder: Any) -> Any:
 
 def plain_words(command: str) -> list[str]:
     """The words of a command that needs no shell; none of others."""
-    if SPECIAL & set(command):
+    if OF_SHELLS & set(command):
         return []
     import shlex
 

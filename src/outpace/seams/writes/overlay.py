@@ -169,6 +169,10 @@ class Overlay:
                 return path if both else upper
         return self.tree + path if self.is_gone(path) else path
 
+    def in_tree(self, place: str) -> bool:
+        """Whether a physical path is one of the run's."""
+        return place.startswith(self.tree + "/")
+
     def is_gone(self, path: str) -> bool:
         """Whether the real file is hidden, itself or by a folder above it."""
         if not self.gone:
@@ -247,7 +251,7 @@ class Overlay:
     def copy_up(self, path: str) -> str:
         """The copy in the tree that may be changed, made where there is none yet."""
         source = self.place(path)
-        if source.startswith(self.tree + "/"):
+        if self.in_tree(source):
             return source
         kind = mode_of(source)
         if kind is not None and not stat.S_ISDIR(kind) and not posix.access(source, os.W_OK):
@@ -276,7 +280,7 @@ class Overlay:
             return place
         if not stat.S_ISREG(kind) or exclusive:
             return place
-        if not flags & os.O_TRUNC or place.startswith(self.tree + "/"):
+        if not flags & os.O_TRUNC or self.in_tree(place):
             return self.copy_up(path)
         if not posix.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)

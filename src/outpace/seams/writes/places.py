@@ -49,7 +49,7 @@ def _files(overlay: Overlay, path: Any) -> Any:
         return overlay.readable(path)
     names = sorted(fnmatch.filter(overlay.names(folder), pattern))
     places = [str(overlay.readable(f"{folder}/{name}")) for name in names]
-    written = any(place.startswith(overlay.tree + "/") for place in places)
+    written = any(overlay.in_tree(place) for place in places)
     plain = not any(map(is_folder, places))
     return places if written and plain else overlay.readable(path)
 

@@ -169,9 +169,8 @@ def _preparation(overlay: Overlay, get: Any) -> Any:
     @functools.wraps(get)
     def redirected(*args: Any, **kwargs: Any) -> Any:
         found = get(*args, **kwargs)
-        if args[:1] == (
-            "ignore",
-        ):  # of the server of a forkserver, which would run the script's lines
+        of_a_server = args[:1] == ("ignore",)  # of a forkserver: it would run the script's lines
+        if of_a_server:
             found.pop("main_path", None)
         found["outpace"] = _Joining(overlay)
         return found

@@ -424,6 +424,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 @example([("rmtree", "out"), ("symlink", "log.txt", "out"), ("list", "out/deep")])
 @example([("mkdir", "new"), ("rename", "new", "new/b/c")])
 @example([("mkdir", "new"), ("mkdir", "new/b"), ("rename", "new", "new/b/c")])
+@example([("symlink", "data/../log.txt", "latest/c"), ("write", "latest/c", "w")])
 @given(operations)
 def test_as_on_real_files(steps: list[tuple[str, ...]]) -> None:
     here = os.getcwd()

@@ -132,6 +132,11 @@ class Overlay:
             if part in ("", "."):
                 continue
             if part == "..":
+                if done and not is_folder(
+                    self.place(done)
+                ):  # nor does the kernel go back from there
+                    code = errno.ENOTDIR if self.exists(done) else errno.ENOENT
+                    raise OSError(code, os.strerror(code), path)
                 done = done.rpartition("/")[0]
                 continue
             target = self.link(f"{done}/{part}")

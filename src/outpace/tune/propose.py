@@ -55,7 +55,7 @@ def best(
     *,
     redraw: bool,
 ) -> tuple[Candidate, Gain] | None:
-    """The candidate to try next: of the earliest stage that has one that pays, the best exact one.
+    """The candidate to try next: what keeps the bits, of the earliest stage that has one that pays, the best.
 
     Of the data those that go best together, as long as there are such; another is to pay in the whole run.
     What the user asked for by name is tried whatever it promises. Where random numbers are dealt out in
@@ -99,11 +99,12 @@ def _best(
     if not paying:
         return None
 
-    # What keeps the bits goes first: it needs no proof, and may leave little for what does.
-    def order(pair: tuple[Candidate, Gain]) -> tuple[int, bool, bool, float]:
+    # What keeps the bits goes first, of all stages: it may leave little for what needs a proof of quality,
+    # and is measured on top of nothing that may leave for want of one.
+    def order(pair: tuple[Candidate, Gain]) -> tuple[bool, bool, int, float]:
         candidate, gain = pair
         remedy, inexact = candidate.remedy, candidate.keeps != "exact"
-        return remedy.stage, inexact, remedy.redraws(evidence), -gain.speedup
+        return inexact, remedy.redraws(evidence), remedy.stage, -gain.speedup
 
     return min(paying.values(), key=order)
 

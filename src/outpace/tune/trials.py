@@ -1,9 +1,10 @@
 """Trials inside the target's process: each remedy on top of those accepted, measured in pairs.
 
-The best-predicted remedy of the earliest stage is tried next. It is accepted where the interval of
-its gain excludes "no gain". What is accepted changes what the next is predicted to give; at the end
-the whole recipe is compared with the script as it is, and remedies that gave little are tried again
-without: those that no longer pay leave. So do caches that the whole run is too short for.
+What keeps the bits is tried first, and of that the best-predicted remedy of the earliest stage. It is
+accepted where the interval of its gain excludes "no gain". What is accepted changes what the next is
+predicted to give; at the end the whole recipe is compared with the script as it is, and remedies that
+gave little are tried again without: those that no longer pay leave. So do caches that the whole run is
+too short for.
 """
 
 from __future__ import annotations

@@ -696,8 +696,8 @@ def test_two_at_once(images: Path, tmp_path: Path) -> None:
         ("data", "nowhere/packed", {}, "there is no folder"),
         ("data", "packed", {"wanted": "index"}, "index is for tars"),
         ("data", "packed", {"wanted": "table"}, "table is for tables"),
-        ("data", "packed", {"wanted": "arrays"}, "data: cannot be packed: it holds a builtins.str"),
-        ("data", "packed", {"wanted": "arrays", "resize": 8}, "--resize is for records"),
+        ("texts", "packed", {"wanted": "arrays"}, "texts/1.txt: not an image"),
+        ("data", "packed", {"wanted": "index", "resize": 8}, "--resize is for encoded images"),
         ("t.csv", "packed", {"resize": 8}, "has no images"),
         ("done", "packed", {}, "packed already"),
         ("nowhere", "packed", {}, "there is no nowhere"),
@@ -714,6 +714,8 @@ def test_what_cannot_be_done(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("a\n1\n")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/1.txt").write_text("no image")
     if source == "done":
         pack("data", "done")
     with pytest.raises(OutpaceError, match=message):

@@ -45,14 +45,15 @@ Examples:
     "wanted",
     type=click.Choice(KINDS),
     default="auto",
-    help="records: samples of any kind in one file; arrays: samples of one shape; table; index: tars "
-    "stay where they are (default: what suits the source).",
+    help="records: samples of any kind in one file; arrays: samples of one shape, images as their pixels; "
+    "table; index: tars stay where they are (default: what suits the source).",
 )
 @option(
     "--resize",
     type=click.IntRange(min=1),
     help="Make images smaller whose shorter side is above this; a training then sees other pixels. Each "
-    "keeps its format: PNG stays PNG, which takes more room than JPEG.",
+    "keeps its format: PNG stays PNG, which takes more room than JPEG. As arrays: the middle square of each "
+    "image in that many pixels a side.",
 )
 @option("--quality", type=click.IntRange(1, 100), help="Of resized JPEG and WebP (default: 90).")
 @option(
@@ -110,6 +111,8 @@ def command(
         if on_command_line(click.get_current_context(), "quality"):
             raise UsageError("--quality needs --resize", "say --resize 256 as well")
         quality = None  # a project's settings are of what it packs in other sizes
+    if wanted == "arrays" and on_command_line(click.get_current_context(), "quality"):
+        raise UsageError("--quality is of JPEG and WebP, arrays have pixels", "leave it out")
     from outpace.serve.pack import pack
     from outpace.serve.verify import verify
 

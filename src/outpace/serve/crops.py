@@ -41,11 +41,11 @@ WORTH = 0.9
 class RandomCrop:
     """A `transform` for `outpace.Loader`: a random box of an image, size x size, half of them mirrored.
 
-    A sample is a dict, its ``field`` an image file's bytes, which become size x size x 3 bytes of
-    pixels. The box is that of Szegedy et al. 2015 (`random_box`), the filter bilinear with antialiasing:
-    by torch, at most two levels off Pillow's, or with ``exact`` by Pillow. ``scaled``: JPEGs are decoded
-    at a half or a quarter where the box is large enough for it; other pixels, so a proof of quality is
-    due. Raises DataError for what is not a whole image.
+    A sample is a dict, its ``field`` an image file's bytes, or an image's height x width x 3 bytes of
+    pixels, which become size x size x 3. The box is that of Szegedy et al. 2015 (`random_box`), the filter
+    bilinear with antialiasing: by torch, at most two levels off Pillow's, or with ``exact`` by Pillow.
+    ``scaled``: JPEGs are decoded at a half or a quarter where the box is large enough for it; other pixels,
+    so a proof of quality is due. Raises DataError for what is not a whole image.
     """
 
     def __init__(
@@ -62,7 +62,10 @@ class RandomCrop:
         cut = resized_crop(pixels, box, self.size, exact=self.exact)
         return {**sample, self.field: mirrored(cut) if rng.random() < 0.5 else cut}
 
-    def _decoded(self, data: bytes, rng: np.random.Generator) -> tuple[Pixels, Box]:
+    def _decoded(self, data: bytes | Pixels, rng: np.random.Generator) -> tuple[Pixels, Box]:
+        if not isinstance(data, bytes):
+            height, width, _ = data.shape
+            return data, random_box(height, width, rng)
         whole = jpeg_size(data) if self.scaled else None
         if whole is None:
             return decode_box(data, lambda height, width: random_box(height, width, rng))

@@ -19,6 +19,7 @@ from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import Listing, list_files
 from outpace.serve.meta import Kind, Skipped, is_pack
 from outpace.serve.parts import TABLES
+from outpace.serve.pixels import decoded
 from outpace.serve.remote import Remote
 from outpace.serve.resizing import resized
 from outpace.serve.rows import split
@@ -49,6 +50,8 @@ class Plan:
     rows: Rows | None = None
     resize: tuple[int, int] | None = None
     """shorter side and quality"""
+    decoded: bool = False
+    """whether encoded images become their pixels"""
     skipped: list[Skipped] = field(default_factory=list)
     """folders that could not be read"""
 
@@ -58,6 +61,9 @@ class Plan:
             if self.kind == "tars":
                 return self.source.checksums(index)
             sample = self.source[index]
+            if self.decoded:
+                side = self.resize[0] if self.resize else None
+                sample = decoded(sample, images_of(self.source), side)
             if self.rows is not None:
                 return self.rows(sample)
             if self.resize:
@@ -95,8 +101,13 @@ class Plan:
                 "them before anything else"
             )
         if self.resize is None:
-            return "exact", "samples stay as they are"
+            as_they_are = "images become the pixels that Pillow converts them to in RGB"
+            return "exact", as_they_are if self.decoded else "samples stay as they are"
         side, quality = self.resize
+        if self.decoded:
+            return "learning", (
+                f"the middle square of each image becomes {side} x {side} pixels: a training sees other ones"
+            )
         return "learning", (
             f"images with a shorter side above {side} are resized to it, JPEG and WebP at quality "
             f"{quality}, others without loss: a training sees other pixels"
@@ -135,7 +146,8 @@ def plan(
         options |= {"resize": resize, "quality": quality}
     origin, listing = _files_of(spec, source)
     alike = listing is None or isinstance(source, Chunks | HuggingFace)
-    some = _some(source) if alike or wanted == "arrays" else []
+    decodes = wanted == "arrays" and has_images(source)
+    some = _some(source, resize, decodes=decodes) if alike or wanted == "arrays" else []
     digest = listing.digest() if listing is not None else _digest(origin, source, some)
     kind, reason = choose(source, wanted, resize, some)
     return Plan(
@@ -149,16 +161,21 @@ def plan(
         rows=_rows(origin, some) if kind == "arrays" else None,
         resize=(resize, quality) if resize is not None else None,
         skipped=skipped,
+        decoded=decodes,
     )
 
 
 def _check(source: Source, wanted: As, resize: int | None) -> None:
     """Raises UsageError where what was asked for does not go together."""
-    images = isinstance(source, Files | Remote | Tars) or images_of(source)
-    if resize is not None and (not images or wanted in ("arrays", "index")):
-        raise UsageError("--resize is for records of encoded images", "leave it out")
+    if resize is not None and (not has_images(source) or wanted == "index"):
+        raise UsageError("--resize is for encoded images", "leave it out")
     if wanted == "index" and not isinstance(source, Tars):
         raise UsageError("--as index is for tars", "--as records takes any samples")
+
+
+def has_images(source: Source) -> bool:
+    """Whether its samples are files, which may be images, or it tells of such."""
+    return isinstance(source, Files | Remote | Tars) or bool(images_of(source))
 
 
 def images_of(source: Source) -> Sequence[str]:
@@ -189,12 +206,21 @@ def tried(count: int) -> list[int]:
     return [index * count // some for index in range(some)]
 
 
-def _some(source: Source) -> list[Any]:
-    """Those of them that can be read: packing tells of the others."""
-    found = []
+def _some(source: Source, side: int | None, *, decodes: bool) -> list[Any]:
+    """Those of them that can be read, and decoded: packing tells of the others.
+
+    Raises DataError where none of those that can be read can be decoded.
+    """
+    found, refused = [], list[DataError]()
     for index in tried(len(source)):
         with contextlib.suppress(Exception):
-            found.append(source[index])
+            sample = source[index]
+            try:
+                found.append(decoded(sample, images_of(source), side) if decodes else sample)
+            except DataError as error:
+                refused.append(DataError(f"{place_of(source, index)}: {error.message}", error.hint))
+    if refused and not found:
+        raise refused[0]
     return found
 
 

@@ -35,15 +35,21 @@ def resized(sample: Any, side: int, quality: int, images: Collection[str] = ()) 
     Images are fields of such a suffix, and those that are among ``images``. A smaller image keeps its
     bytes. Raises DataError where there is no image, or one that is not whole.
     """
-    found = [name for name in sample if name in images or name.split(".")[-1] in SUFFIXES]
-    if not found:
-        raise DataError("not an image", SKIP)
+    found = image_fields(sample, images)
     return {
         name: _resized(value, side, quality)
         if name in found and isinstance(value, bytes)
         else value
         for name, value in sample.items()
     }
+
+
+def image_fields(sample: Any, images: Collection[str]) -> list[str]:
+    """Names of a sample's images. Raises DataError where it has none."""
+    found = [name for name in sample if name in images or name.split(".")[-1] in SUFFIXES]
+    if not found:
+        raise DataError("not an image", SKIP)
+    return found
 
 
 def _resized(data: bytes, side: int, quality: int) -> bytes:

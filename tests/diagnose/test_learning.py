@@ -84,6 +84,14 @@ def test_losses_of_single_samples_that_are_mostly_noise_tell_of_no_rate(losses: 
     assert "learning_rate_too_high" in rules(evidence(globals()[losses], **noise))
 
 
+def test_gradients_that_are_large_do_no_harm_where_the_loss_falls() -> None:
+    """As of a loss that is summed over pixels, with Adam."""
+    assert rules(evidence(first_gradient=1e6)) == []
+    assert rules(evidence(SPIKES, update_ratio=0.4, first_gradient=1.0)) == [
+        "learning_rate_too_high"
+    ]
+
+
 @pytest.mark.parametrize(
     ("samples", "total", "told"),
     [(None, 1600, False), (None, 1400, True), (None, None, True), (100, 1600, True)],
@@ -146,6 +154,9 @@ def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised:
         ("learning_rate_too_high", SPIKES, {"update_ratio": 0.4}),
         ("learning_rate_too_high", EXPLODES, {"first_update_ratio": 0.4, "update_ratio": 0.0}),
         ("learning_rate_too_high", (*FALLS[:10], None), {"first_update_ratio": 0.4, "bad": 10}),
+        ("exploding_gradients", SPIKES, {"update_ratio": 0.4, "first_gradient": 1e4}),
+        ("exploding_gradients", SPIKES, {"update_ratio": 1e-3, "first_gradient": 1e4}),
+        ("exploding_gradients", GROWS, {"update_ratio": 0.4, "first_gradient": math.inf}),
         ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
         ("learning_rate_too_low", CRAWLS, {"update_ratio": 2e-5}),
         ("learning_rate_gone", STAYS, {"rate_gone": (1e-3, 1e-9, 500)}),

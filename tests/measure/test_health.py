@@ -110,6 +110,34 @@ def test_a_healthy_step(host: Host) -> None:
     assert health.weakest_gradient is not None
 
 
+def test_gradients_before_the_first_step(host: Host) -> None:
+    """Of the very first update, though looks begin later; of weight matrices, by hand."""
+    model = net()
+    with torch.no_grad():
+        model[2].weight.mul_(1e3)
+
+    def relative() -> float:
+        own = [p for p in model.parameters() if p.dim() > 1]
+        gradients = [p.grad for p in own if p.grad is not None]
+        return float(torch.cat([g.flatten() for g in gradients]).norm()) / float(
+            torch.cat([p.detach().flatten() for p in own]).norm()
+        )
+
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    plain(model, optimizer, 0)
+    wanted = relative()
+    optimizer.step()
+    for _ in watch.look(2, 60.0):
+        model.zero_grad()
+        plain(model, optimizer, 1)
+        optimizer.step()
+    health = watch.health()
+    assert health.first_gradient == pytest.approx(wanted, rel=1e-4)
+    assert health.first_where == "0.weight", "what comes back through the large ones"
+    assert wanted != pytest.approx(relative(), rel=1e-4)
+
+
 def test_gradients_that_are_carried_on(host: Host) -> None:
     def forgets(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
         loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), torch.arange(64) % 4)

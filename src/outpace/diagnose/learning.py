@@ -33,6 +33,9 @@ FEW_SAMPLES = 8
 that of 4 in 4 %, and a single one in 24 %"""
 MOST_SPIKES = 0.02
 """of the losses: a rate that is too high makes more than one of them"""
+EXPLODED = 100.0
+"""|gradient| / |weights| before the first step: 0.01 to 1 as a rule, of a loss summed over a batch a hundred
+times that (calibrated)"""
 VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4
@@ -97,16 +100,54 @@ def not_a_number(evidence: Evidence) -> Iterator[Learning]:
         )
 
 
+def exploding(evidence: Evidence) -> Iterator[Learning]:
+    """Gradients grow on their way back, as through many time steps, before there was a step to blame: the
+    loss overshoots with any usual rate. Not where it falls all the same, as a sum over pixels does with Adam.
+    """
+    health, first = evidence.health, evidence.health.first_gradient
+    if first is None or first < EXPLODED:
+        return
+    if _never_finite_again(evidence) or _overshot(evidence) is not None:
+        large = (
+            f"{first:.0e} times the size of the weights" if math.isfinite(first) else "not finite"
+        )
+        yield Learning(
+            "exploding_gradients",
+            "critical",
+            f"before any step was made the gradients were {large}, those of {health.first_where} the largest",
+            "clip gradients (torch.nn.utils.clip_grad_norm_); scale inputs and targets to about 1; normalise "
+            "layers; initialise recurrent weights orthogonally; take the mean of losses, not their sum",
+        )
+
+
 def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
-    """Steps overshoot: the loss spikes or rises while the weights change by a large part.
+    """Steps overshoot: the loss spikes or rises while the weights change by a large part."""
+    health, values = evidence.health, _finite(evidence)
+    ratio = max(health.first_update_ratio or 0.0, health.update_ratio or 0.0)
+    if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
+        return
+    if any(exploding(evidence)):
+        return  # which says why
+    overshot = _overshot(evidence)
+    if _never_finite_again(evidence) or overshot is not None:
+        first, last = overshot or (median(values[:5]), _ends(values)[1])
+        yield Learning(
+            "learning_rate_too_high",
+            "critical",
+            f"a step changes the weights by {ratio:.0%} of their size, and the loss went from "
+            f"{first:.3g} to {last:.3g}, at most {max(values):.3g}",
+            "lower the learning rate tenfold; warm it up; clip gradients",
+        )
+
+
+def _overshot(evidence: Evidence) -> tuple[float, float] | None:
+    """Where a loss that spikes or rises came from, and where it is.
 
     That of a policy, a sum over an episode, may grow as it learns to last.
     """
-    health = evidence.health
-    ratio = max(health.first_update_ratio or 0.0, health.update_ratio or 0.0)
-    values = _finite(evidence)
-    if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
-        return
+    health, values = evidence.health, _finite(evidence)
+    if len(values) < 5 or health.acts:
+        return None
     # One loss is noise. A net that its first steps have killed gets no gradients: later updates are 0.
     first, last = median(values[:5]), _ends(values)[1]
     # Of a few samples single losses are so high without an overshoot. Of more a rate that is too high makes
@@ -116,15 +157,7 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
     high = sum(0 < SPIKE * first < value for value in values[5:])
     spikes = not alone and high > max(1, MOST_SPIKES * len(values))
     rises = last > RISE * max(values[0], first) and (health.update_ratio or 0.0) >= LARGE_UPDATE
-    overshoots = not health.acts and (leaps or spikes or rises)
-    if _never_finite_again(evidence) or overshoots:
-        yield Learning(
-            "learning_rate_too_high",
-            "critical",
-            f"a step changes the weights by {ratio:.0%} of their size, and the loss went from "
-            f"{values[0] if leaps else first:.3g} to {last:.3g}, at most {max(values):.3g}",
-            "lower the learning rate tenfold; warm it up; clip gradients",
-        )
+    return (values[0] if leaps else first, last) if leaps or spikes or rises else None
 
 
 def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
@@ -496,6 +529,7 @@ def trains_in_evaluation_mode(evidence: Evidence) -> Iterator[Learning]:
 
 TABLE: tuple[Rule, ...] = (
     not_a_number,
+    exploding,
     rate_too_high,
     rate_gone,
     probabilities_as_logits,

@@ -82,6 +82,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.ratios: list[float] = []
         self.stepped: set[int] = set()
         """optimizers (id) that made a step"""
+        self.first_gradients: dict[int, tuple[float, nn.Parameter]] = {}
+        """of optimizers (id): |gradient| / |weights| before the first update, and what has the largest"""
         self.from_zero: set[int] = set()
         """parameters (id) that were zero before it, as one of an adapter's two"""
         self.gradients: dict[str, list[float]] = {}
@@ -274,7 +276,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.zeroed.add(id(optimizer))
 
     def _before_first(self, optimizer: Any, *_: Any) -> None:
-        """Which parameters begin at zero: what one changes by is all that it is, for many steps."""
+        """Which parameters begin at zero: what one changes by is all that it is, for many steps. And how
+        large gradients are before there was a step to blame.
+        """
         if id(optimizer) in self.stepped or self._captured():
             return
         self.stepped.add(id(optimizer))
@@ -283,9 +287,23 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             # Those of other kinds may be shards, which all ranks would have to be asked for.
             whole = [p for p in learned_by([optimizer]) if type(p) is nn.Parameter]
             self.from_zero |= {id(p) for p in whole if not bool(p.any())}
+            if (
+                getattr(optimizer, "grad_scale", None) is None
+            ):  # else gradients are a GradScaler's yet
+                self._see_first(optimizer, whole)
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
         self.watching = watching
+
+    def _see_first(self, optimizer: Any, parameters: list[nn.Parameter]) -> None:
+        matrices = [p for p in parameters if p.dim() > 1 and p.grad is not None]
+        matrices = [p for p in matrices if p.grad is not None and not p.grad.is_sparse]
+        weights = math.hypot(*(float(p.detach().norm()) for p in matrices))
+        gradients = [float(p.grad.norm()) for p in matrices if p.grad is not None]
+        if weights > 0:
+            largest = max(range(len(matrices)), key=gradients.__getitem__)
+            found = math.hypot(*gradients) / weights, matrices[largest]
+            self.first_gradients[id(optimizer)] = found
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         one = id(optimizer)
@@ -367,9 +385,12 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         judged = module.evaluations() if module is not None else Evaluations()
         left = module.left_in_evaluation() if module is not None else (0, None)
         shuffles = _shuffles(self.host)
+        first, named = self.first_gradients.get(id(self.host.main_optimizer())), self._parameters()
         return Health(
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
+            first_gradient=first[0] if first is not None else None,
+            first_where=next((n for n, p in named if first is not None and p is first[1]), None),
             warming_up=self.warming_up,
             rate_gone=self._rate_gone(),
             learners=self.learners,

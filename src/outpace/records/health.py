@@ -14,6 +14,10 @@ class Health(msgspec.Struct, frozen=True):
     Matrices that began at zero, or whose gradient is 0, are left out."""
     first_update_ratio: float | None = None
     """the same at the first looks"""
+    first_gradient: float | None = None
+    """|gradient| / |weights| of all weight matrices together, before the first update"""
+    first_where: str | None = None
+    """the matrix whose gradient is largest there"""
     warming_up: bool = False
     """a schedule holds the learning rate far below what it will be"""
     rate_gone: tuple[float, float, int] | None = None

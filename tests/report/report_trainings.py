@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from outpace.records.machine import Accelerator
-from outpace.records.training import Row, Seed, Training, Tried
+from outpace.records.training import Rates, Row, Seed, Training, Tried
 from tests.report.report_sessions import EVIL, MACHINE, falling
 
 LSUV = Tried(
@@ -26,6 +26,11 @@ LSUV = Tried(
 RATE = Tried("rate 0.03", "rate 0.01", "worse", None, 0.412, None, 1, 60, 1.2)
 BROKEN = Tried(
     "muon", "rate 0.01", "needs two matrices", 0.0, 0.0, 0.0, 0, 60, 0.1, "large matrices"
+)
+
+
+RATES = Rates(
+    16, 2.31, ((1e-3, 2.1), (3e-3, 1.4), (1e-2, 1.1), (3e-2, None)), (0.006, 0.002, 0.018)
 )
 
 
@@ -61,6 +66,11 @@ def trained(**changes: Any) -> Training:
         notes=(LSUV.told(), "one_cycle: the end is known, and the rate falls to zero until then"),
     )
     return msgspec.structs.replace(found, **changes)
+
+
+def with_rates() -> Training:
+    """Whose rate lr_finder has set."""
+    return trained(rates=RATES)
 
 
 def reached() -> Training:
@@ -132,8 +142,9 @@ def nasty() -> Training:
         history=history,
         tried=(Tried(EVIL, EVIL, EVIL, inf, nan, nan, 1, 1, nan, EVIL),),
         kept=(Seed(0, nan, history[0]),),
+        rates=Rates(1, nan, ((nan, inf), (0.0, None), (1e300, -1e300)), (nan, -inf, 0.0)),
         notes=(EVIL, "<img src=https://example.org/x.png onerror=alert(1)>"),
     )
 
 
-ALL = [trained, reached, missed, not_validated, by_loss, of_seeds, empty, nasty]
+ALL = [trained, with_rates, reached, missed, not_validated, by_loss, of_seeds, empty, nasty]

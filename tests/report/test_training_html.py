@@ -25,7 +25,8 @@ def text_of(found: Training) -> str:
 def test_is_balanced_and_asks_for_nothing(make: Callable[[], Training]) -> None:
     html = render_training(make())
     page = Page(html)
-    assert [name for name in page.ids if name != "seeds"] == SECTIONS
+    assert [name for name in page.ids if name not in ("seeds", "rates")] == SECTIONS
+    assert ("rates" in page.ids) == (make().rates is not None)
     assert ("seeds" in page.ids) == bool(make().kept)
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert not {"script", "img", "iframe", "object", "embed"} & set(page.tags)
@@ -35,7 +36,7 @@ def test_is_balanced_and_asks_for_nothing(make: Callable[[], Training]) -> None:
 
 @pytest.mark.parametrize("make", made.ALL)
 def test_no_number_in_a_chart_is_not_a_number(make: Callable[[], Training]) -> None:
-    drawn = re.findall(r'\b(?:x1|x2|y1|y2|points|style)="([^"]*)"', render_training(make()))
+    drawn = re.findall(r'\b(?:x|x1|x2|y1|y2|width|points|style)="([^"]*)"', render_training(make()))
     assert not [value for value in drawn if re.search("nan|inf|None", value, re.IGNORECASE)]
 
 
@@ -74,6 +75,12 @@ def test_the_axis_has_a_unit_that_suits(seconds: float, unit: str) -> None:
     (ticks,) = set(re.findall(r'<div class="x".*?</div>', html))
     last = re.findall(r">([^<]+)</span>", ticks)[-1]
     assert float(last) == pytest.approx({"seconds": 60, "minutes": 10, "hours": 10}[unit])
+
+
+def test_rates_that_were_tried_are_drawn() -> None:
+    html = render_training(made.with_rates())
+    assert html.count('<rect class="band"') == html.count('<polyline class="rates"') == 1
+    assert "0.006 was taken; the best one is from 0.002 to 0.018" in text_of(made.with_rates())
 
 
 def test_the_best_row_and_the_target_are_marked() -> None:

@@ -6,9 +6,11 @@ import math
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from outpace.errors import UsageError
+from outpace.records.training import Rates, Training
 from outpace.train.drawing import HEIGHT, LEFT, TOP, WIDTH, svg
 from outpace.train.rate import Climb, Found, Point
 from outpace.train.strategies import Constant, LrFinder
@@ -70,3 +72,20 @@ def test_a_finder_draws_what_it_has_made() -> None:
     fit(strategies=[finder, Constant()], epochs=60)
     assert finder.made is not None
     assert len(parts(finder.svg(), "circle")) == len(finder.made.points)
+
+
+def test_what_a_finder_has_made_is_in_the_record_of_the_training() -> None:
+    finder = LrFinder()
+    session = fit(strategies=[finder, Constant()], epochs=60).session
+    assert session.rates is not None
+    assert finder.made is not None
+    assert session.rates.found == finder.found
+    assert [rate for rate, _ in session.rates.points] == [each.rate for each in finder.made.points]
+    assert msgspec.json.decode(msgspec.json.encode(session), type=Training).rates == session.rates
+    assert fit(strategies=[Constant()], epochs=2).session.rates is None
+
+
+def test_losses_that_are_no_numbers_are_none_in_the_record() -> None:
+    finder = LrFinder()
+    finder.made = Climb([Point(1e-3, 1.0), Point(1e-2, math.inf)], math.inf, 16)
+    assert finder.rates == Rates(16, None, ((1e-3, 1.0), (1e-2, None)))

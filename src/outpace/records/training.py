@@ -67,6 +67,20 @@ class Tried(msgspec.Struct, frozen=True):
         )
 
 
+class Rates(msgspec.Struct, frozen=True):
+    """Short trainings of lr_finder at several learning rates, ``steps`` steps each.
+
+    ``before``: the loss before any of them; ``points``: (rate, the loss in the end), by rate; of losses None
+    is one that is not finite. ``found``: the rate that was set, and from what to what the best one lies in
+    four of five trainings; None where no rate lowered the loss.
+    """
+
+    steps: int
+    before: float | None
+    points: tuple[tuple[float, float | None], ...]
+    found: tuple[float, float, float] | None = None
+
+
 class Seed(msgspec.Struct, frozen=True):
     """One of several seeds: the best metric that it came to, and the row that has it."""
 
@@ -83,7 +97,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     ended. ``metric``: the best, or the lowest validation loss where there is no metric (``metric_name``
     is None then). ``best``: the row that has it, but for a mean of several seeds' weights, of which no
     row is. ``time_to_target_s``: None where there was no target, or it was not reached. ``tried``: what
-    "auto" compared in short trials. ``kept``: the best of several seeds, best first.
+    "auto" compared in short trials. ``kept``: the best of several seeds, best first. ``rates``: None where
+    lr_finder has made no short trainings.
     """
 
     schema: int = 1
@@ -106,6 +121,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     tried: tuple[Tried, ...] = ()
     kept: tuple[Seed, ...] = ()
     notes: tuple[str, ...] = ()
+    rates: Rates | None = None
 
     def judged_by(self, row: Row) -> float | None:
         """A row's metric, or its validation loss where there is no metric."""

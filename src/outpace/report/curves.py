@@ -77,7 +77,7 @@ def drawn(given: Sequence[Given], level: float | None = None) -> Chart | None:
         Panel(
             seed,
             tuple(
-                Line(curve.kind, tuple(_stretches(some, x, y)), _last(some))
+                Line(curve.kind, tuple(stretches(some, x, y)), _last(some))
                 for curve, some in thinned
                 if curve.seed == seed
             ),
@@ -108,7 +108,8 @@ def _last(points: list[Point]) -> float | None:
     return next((value for _, value in reversed(points) if value is not None), None)
 
 
-def _stretches(points: list[Point], x: Axis, y: Axis) -> Iterable[str]:
+def stretches(points: Sequence[Point], x: Axis, y: Axis) -> Iterable[str]:
+    """Unbroken parts of a curve, each as SVG writes its points."""
     stretch: list[str] = []
     for samples, value in [*points, (0.0, None)]:
         across, up = x.at(samples), y.at(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from outpace.records.counted import counted
 from outpace.records.machine import Machine
-from outpace.records.training import OUTCOMES, Row, Training, Tried
+from outpace.records.training import OUTCOMES, Rates, Row, Training, Tried
 from outpace.report import words
 from outpace.report.sentences import Next, Tone, Verdict
 
@@ -27,6 +27,7 @@ ABOUT_TRIED = (
     "tried changes the loss; what is clearly better was taken."
 )
 NOTHING_TRIED = "Nothing was tried in short trainings."
+RATES = ("learning rate", "loss in the end")
 SEEDS = ("seed", "step", "after")
 MOST_ROWS = 40
 """of a history in a table"""
@@ -142,6 +143,26 @@ def tried(training: Training) -> list[tuple[str, ...]]:
             words.seconds(each.seconds),
         )
         for each in training.tried
+    ]
+
+
+def about_rates(rates: Rates) -> str:
+    """What lr_finder did, and what came of it."""
+    steps, count = counted(rates.steps, "step"), counted(len(rates.points), "learning rate")
+    loss = math.inf if rates.before is None else rates.before
+    tried = f"Copies of the model learnt for {steps} at each of {count}, judged on other batches"
+    before = f"{tried}; the loss was {words.number(loss, 4)} before."
+    if rates.found is None:
+        return f"{before} No rate lowered it."
+    rate, low, high = map(words.short, rates.found)
+    return f"{before} {rate} was taken; the best one is from {low} to {high} in four of five trainings."
+
+
+def rates(found: Rates) -> list[tuple[str, ...]]:
+    """The cells of a table of them."""
+    return [
+        (words.short(rate), words.number(math.inf if loss is None else loss, 4))
+        for rate, loss in found.points
     ]
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from outpace.records.training import Training
 from outpace.report import curves, training, words
 from outpace.report.html import GENERATOR, environment
+from outpace.report.rate_chart import rate_chart
 
 UNITS = ((7200.0, 3600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """from how many seconds on, how long it is, and its name"""
@@ -45,6 +46,10 @@ def render_training(found: Training) -> str:
             nothing_tried=training.NOTHING_TRIED,
             tried_head=training.TRIED,
             tried=training.tried(found),
+            rate_chart=rate_chart(found.rates) if found.rates is not None else None,
+            about_rates=training.about_rates(found.rates) if found.rates is not None else "",
+            rates_head=training.RATES,
+            rates=training.rates(found.rates) if found.rates is not None else [],
             seeds_head=training.seeds_head(found),
             seeds=training.seeds(found),
             notes=training.notes(found),

@@ -27,6 +27,9 @@ def _sections(found: Training) -> Iterator[tuple[str, str]]:
     tried = _table(training.TRIED, training.tried(found))
     about = training.ABOUT_TRIED if tried else training.NOTHING_TRIED
     yield "What auto tried", f"{about}\n\n{tried}".strip()
+    if found.rates is not None:
+        about = training.about_rates(found.rates)
+        yield "Learning rate", f"{about}\n\n{_table(training.RATES, training.rates(found.rates))}"
     if found.kept:
         yield "Seeds", _table(training.seeds_head(found), training.seeds(found))
     notes = training.notes(found)

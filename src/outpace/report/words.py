@@ -35,6 +35,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - whole)}f}"
 
 
+def short(value: float) -> str:
+    """Two digits, none of them a zero at the end: ``0.006``, ``1e-05``."""
+    return f"{value:.2g}" if math.isfinite(value) else number(value)
+
+
 def _lead(value: float) -> int:
     """Digits that a fraction does not show: 0.5 has none, 0.05 has one to spare."""
     return math.floor(math.log10(abs(value))) + 1 if value else 1

@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from outpace.measure.machine import describe
-from outpace.records.training import Row, Seed, Training, Tried
+from outpace.records.training import Rates, Row, Seed, Training, Tried
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Result:
     validation loss where there is no metric; ``weights``: those that gave it, or the last ones where
     nothing was validated; the model holds them too. ``time_to_target_s``: None where there was no target
     or it was not reached. ``tried``: what "auto" compared in short trials. ``kept``: the best of several
-    seeds, best first.
+    seeds, best first. ``rates``: short trainings of lr_finder, if it has made any.
     """
 
     what: str
@@ -74,6 +74,7 @@ class Result:
     weights: dict[str, torch.Tensor]
     tried: tuple[Tried, ...] = ()
     kept: tuple[Kept, ...] = ()
+    rates: Rates | None = None
 
     @property
     def session(self) -> Training:

@@ -49,6 +49,7 @@ from outpace.train.start import (
 )
 from outpace.train.strategies.accumulation import Accumulation
 from outpace.train.strategies.base import Events, Strategy, check
+from outpace.train.strategies.lr_finder import LrFinder
 from outpace.train.strategies.target import Target
 from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
@@ -500,6 +501,7 @@ class Trainer:
             notes=tuple(run.notes),
             weights=weights,
             tried=run.choice.tried,
+            rates=next((s.rates for s in run.events.strategies if isinstance(s, LrFinder)), None),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import OutpaceError, UsageError
+from outpace.records.training import Rates
 from outpace.train import ranks
 from outpace.train.climb import climb
 from outpace.train.clock import done
@@ -113,6 +114,14 @@ class LrFinder(Strategy):
             f"stays {after:.2g}" if after == before else f"goes with the steps' size: {after:.2g}"
         )
 
+    @property
+    def rates(self) -> Rates | None:
+        """Its short trainings as a record; None where it has made none."""
+        if self.made is None:
+            return None
+        points = tuple((point.rate, finite(point.loss)) for point in self.made.points)
+        return Rates(self.made.steps, finite(self.made.before), points, self.found)
+
     def svg(self) -> str:
         """A drawing of its short trainings. Raises UsageError where it has made none."""
         if self.made is None:
@@ -189,6 +198,11 @@ class LrFinder(Strategy):
         each = int(together * allowed(total, spent) / USUAL)
         steps = min(self.steps, each - math.ceil(held_of(each) / PASSES))
         return steps if steps >= FEWEST_STEPS else 0
+
+
+def finite(loss: float) -> float | None:
+    """A loss as JSON has it."""
+    return loss if math.isfinite(loss) else None
 
 
 def allowed(total: float | None, spent: float) -> float:

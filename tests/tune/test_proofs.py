@@ -344,6 +344,33 @@ def test_where_time_is_over_remedies_are_said_to_be_compared_together(tmp_path: 
     assert not proof.proven
 
 
+@pytest.mark.parametrize(
+    ("within", "share"), [(True, 0.8), (True, 1.0), (False, 0.8), (False, 0.0)]
+)
+def test_a_proof_that_would_take_longer_than_was_given_is_not_begun(
+    within: bool, share: float, tmp_path: Path
+) -> None:
+    """What keeps the bits is proven, and stays; where nobody gave a time the shortest proof is made."""
+    ran: list[list[str]] = []
+    trials = [accepted("set_to_none", "exact"), accepted("bf16", "numerics")]
+    proof, found = prove_recipe(
+        losses_of("bf16", ran),
+        IMAGES,
+        trials,
+        folder=tmp_path,
+        time_s=share * time_for_proof(IMAGES, trials[1:], 3),
+        within=within,
+        **GIVEN,
+    )
+    begun = not within or share == 1.0
+    assert any("bf16" in names for names in ran) is begun
+    assert [t.remedy for t in found if t.accepted] == ["set_to_none"]
+    assert proof is not None
+    assert proof.proven
+    assert ("of --time was left" in found[1].reason) is not begun
+    assert ("of --time was left" in proof.reason) is not begun
+
+
 def test_a_run_that_hangs_is_told(tmp_path: Path) -> None:
     def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
         assert spec["silent_s"] > 60

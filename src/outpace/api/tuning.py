@@ -56,7 +56,8 @@ def tune(
     """Find, measure and prove a recipe; write it.
 
     ``session``, ``begin``, ``allow``, ``output``: as of `diagnose`. ``recipe``: the file that it is written
-    to. ``time_s``: seconds for all of it; None: as of `default_time`. ``seeds``: of the proof, at the least.
+    to. ``time_s``: seconds for all of it, which a proof that takes longer is not begun in; None: as of
+    `default_time`, and as much more as the shortest proof needs. ``seeds``: of the proof, at the least.
     ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
     ``skip``: names of remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
@@ -81,7 +82,8 @@ def tune(
             trials, final = _try(work, evidence, total, only, skip, redraw, seeds)
             compared = _accepted(trials)
             trials = _try_anew(work, evidence, trials, total, only, skip, redraw, seeds)
-            proof, trials = _prove(work, evidence, trials, total, seeds, margin)
+            within = time_s is not None
+            proof, trials = _prove(work, evidence, trials, total, seeds, margin, within)
         except KeyboardInterrupt:
             _cut_off(work, diagnosis, evidence)
             raise
@@ -239,12 +241,18 @@ def _try_anew(
 
 
 def _prove(
-    work: Work, evidence: Evidence, trials: list[Trial], total: float, seeds: int, margin: float
+    work: Work,
+    evidence: Evidence,
+    trials: list[Trial],
+    total: float,
+    seeds: int,
+    margin: float,
+    within: bool,
 ) -> tuple[Proof | None, list[Trial]]:
     from outpace.tune.proofs import prove_recipe, time_for_proof
 
     needed, left = time_for_proof(evidence, trials, seeds), max(0.0, total - work.seconds)
-    if needed > left:
+    if needed > left and not within:
         work.notes.append(
             f"the shortest proof takes {duration(needed)}; {duration(left)} of the time for tuning was left"
         )
@@ -257,6 +265,7 @@ def _prove(
         seeds=seeds,
         margin=margin,
         tell=work.tell,
+        within=within,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from outpace.plan.budget import duration
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
 from outpace.remedies.catalog import remedy, setup_of_trials
@@ -34,6 +34,8 @@ from outpace.tune.silence import hung, patience
 from outpace.tune.trials import without
 
 EQUAL_STEPS = 12
+OVER = 1.1
+"""times the time that is left, which a proof may be expected to take"""
 NO_TIME = Proof(True, False, reason="there was no time left for it")
 LAST_SHARE = 1 / 3
 """of the time for quality, kept for what draws other random numbers: the script's own runs were made"""
@@ -53,8 +55,12 @@ def prove_recipe(
     seeds: int,
     margin: float,
     tell: Tell,
+    within: bool = False,
 ) -> tuple[Proof | None, list[Trial]]:
-    """Prove what was accepted; the trials come back with what could not be proven left out."""
+    """Prove what was accepted; the trials come back with what could not be proven left out.
+
+    ``within``: quality is not proven where the shortest proof would take longer than there is time.
+    """
     accepted = [t for t in trials if t.accepted]
     if not accepted:
         return None, trials
@@ -73,24 +79,16 @@ def prove_recipe(
         rest = accepted  # the script does not repeat itself: quality is all that can be compared
     if not rest:
         return equal, trials
-    # What was seen to keep the bits may speed up both sides; a cache does from the second epoch on.
-    base = [t for t in exact if t in trials] if equal and equal.proven else []
-    first, last = split(evidence, rest)
-    time_s = (1 - LAST_SHARE if last else 1.0) * (deadline - monotonic())
-    size = size_of(evidence, base, first, time_s, seeds)
-    if size.steps < 2 * (epoch_of(evidence) or math.inf):
-        base = [t for t in base if not only_caches(t)]
-        size = size_of(evidence, base, first, time_s, seeds)
-    part, proof, out = _prove_quality(
-        lambda some: _runner(launch, evidence, base, [*base, *some], folder, tell, 2 * size.seeds),
-        first,
-        last,
-        size,
-        seeds=seeds,
-        margin=margin,
-        deadline=deadline,
-        last_s=seeds * recipe_run_s(evidence, [*base, *rest], size.steps),
-    )
+    needed, left = time_for_proof(evidence, rest, seeds), max(0.0, deadline - monotonic())
+    if within and needed > OVER * left:
+        why = f"the shortest takes {duration(needed)}, {duration(left)} of --time was left"
+        part, proof, out = None, msgspec.structs.replace(NO_TIME, reason=why), rest
+    else:
+        # What was seen to keep the bits may speed up both sides.
+        base = [t for t in exact if t in trials] if equal and equal.proven else []
+        part, proof, out = _prove_quality(
+            launch, evidence, base, rest, folder, deadline, seeds=seeds, margin=margin, tell=tell
+        )
     if proof.proven:
         return proof, trials
     kept = _without(trials, out, f"left out: no proof that quality is kept ({shortfall(proof)})")
@@ -104,24 +102,30 @@ def prove_recipe(
 
 
 def _prove_quality(
-    runner: Callable[[list[Trial]], Runner],
-    first: list[Trial],
-    last: list[Trial],
-    size: Size,
+    launch: Launch,
+    evidence: Evidence,
+    base: list[Trial],
+    rest: list[Trial],
+    folder: Path,
+    deadline: float,
     *,
     seeds: int,
     margin: float,
-    deadline: float,
-    last_s: float,
+    tell: Tell,
 ) -> tuple[Proof | None, Proof, list[Trial]]:
     """Prove what draws the same random numbers, then all: the proof of the first alone, where there is one,
-    that of all, and what is to be left out unless that is proven. ``last_s``: seconds that the shortest proof
-    of ``last`` takes by then.
+    that of all, and what is to be left out unless that is proven. Both sides run under ``base``.
     """
+    first, last = split(evidence, rest)
+    time_s = (1 - LAST_SHARE if last else 1.0) * (deadline - monotonic())
+    size = size_of(evidence, base, first, time_s, seeds)
+    if size.steps < 2 * (epoch_of(evidence) or math.inf):  # a cache pays from the second epoch on
+        base = [t for t in base if not only_caches(t)]
+        size = size_of(evidence, base, first, time_s, seeds)
     own: dict[int, Losses | str] = {}
 
     def quality(some: list[Trial]) -> Proof:
-        run = runner(some)
+        run = _runner(launch, evidence, base, [*base, *some], folder, tell, 2 * size.seeds)
 
         def each_once(seed: int, under: bool, steps: int) -> Losses | str:
             if under:
@@ -142,6 +146,7 @@ def _prove_quality(
     proof = quality(first)
     if not last or not proof.proven:
         return None, proof, first
+    last_s = seeds * recipe_run_s(evidence, [*base, *rest], size.steps)
     fits = monotonic() + last_s <= deadline
     return proof, quality([*first, *last]) if fits else NO_TIME, last
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -32,6 +33,24 @@ def test_stdout_that_is_not_utf8(
     said = raw.getvalue().decode("ascii")
     assert "1.00x as fast" in said
     assert "!=" in said
+
+
+def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = images_diagnosed()
+    steps = msgspec.structs.replace(before.steps, median_s=before.steps.median_s / 2)
+    for name, session in (
+        ("a.json", before),
+        ("b.json", msgspec.structs.replace(before, steps=steps)),
+    ):
+        write_json(tmp_path / name, session)
+    words = [str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--json"]
+    assert command.main(words, standalone_mode=False) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["command"]) == (1, "compare")
+    assert document["headline"].endswith("2.00× as fast.")
+    (wall,) = (line for line in document["changes"]["step"] if line["name"] == "wall time")
+    assert wall["change"] == "2.00× as fast"
+    assert document["remarks"]
 
 
 def test_two_trainings_and_a_training_with_another_session(

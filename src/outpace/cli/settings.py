@@ -28,7 +28,7 @@ OPTIONS = {
     "pack": "as resize quality float32 verify on-error jobs force json quiet",
     "live": "json",
     "report": "output json force",
-    "compare": "markdown",
+    "compare": "markdown json",
     "remedies": "json",
     "env": "start json",
     "demo": "",

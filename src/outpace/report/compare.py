@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -41,6 +41,11 @@ class Compared(NamedTuple):
     headline: str
     groups: Sequence[tuple[str, Sequence[Line]]]
     remarks: Sequence[str]
+
+    def told(self) -> dict[str, Any]:
+        """The same as plain values."""
+        lines = {group: [line._asdict() for line in some] for group, some in self.groups if some}
+        return {"headline": self.headline, "changes": lines, "remarks": list(self.remarks)}
 
 
 def compare(a: Session | Training, b: Session | Training) -> RenderableType:

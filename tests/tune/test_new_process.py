@@ -43,6 +43,7 @@ def test_time_that_is_used_up_is_no_negative_time(tmp_path: Path) -> None:
             only=("allocator", "wait_policy"),
             skip=(),
             redraw=True,
+            seeds=3,
             tell=lambda *_: None,
         )
         if trials:
@@ -66,7 +67,7 @@ def test_what_costs_memory_has_to_pay_more(
     tried = [
         try_new_processes(
             lambda *_: pytest.fail("not launched"), evidence, [], folder=tmp_path, time_s=1e6,
-            only=(name,), skip=(), redraw=True, tell=lambda *_: None,
+            only=(name,), skip=(), redraw=True, seeds=3, tell=lambda *_: None,
         )
         for evidence in ALL.values()
     ]  # fmt: skip
@@ -119,7 +120,7 @@ def test_what_comes_between_epochs_is_a_part_of_their_time(tmp_path: Path) -> No
     assert cost_s(length_of(candidate, facts), facts) == pytest.approx(each)
     (trial,) = try_new_processes(
         lambda *_: pytest.fail("there is no time for it"), facts, [], folder=tmp_path, time_s=900.0,
-        only=("persistent_workers",), skip=(), redraw=True, tell=lambda *_: None,
+        only=("persistent_workers",), skip=(), redraw=True, seeds=3, tell=lambda *_: None,
     )  # fmt: skip
     assert trial.reason.startswith(f"not tried: {2 * PAIRS * each:.0f} s would be needed")
 
@@ -133,7 +134,7 @@ def test_a_run_that_hangs_is_no_gain(tmp_path: Path) -> None:
 
     (trial,) = try_new_processes(
         *(launch, WORKERS, []), folder=tmp_path, time_s=1e6,
-        only=("persistent_workers",), skip=(), redraw=True, tell=lambda *_: None,
+        only=("persistent_workers",), skip=(), redraw=True, seeds=3, tell=lambda *_: None,
     )  # fmt: skip
     assert (trial.accepted, trial.measured) == (False, None)
     assert trial.reason == "a run hung for 1m15s"
@@ -154,7 +155,7 @@ def test_ranks_are_given_all_remedies_from_their_first_step_on(
         monkeypatch.setattr(new_process, "run_for_losses", timed)
         trials = try_new_processes(
             lambda *_: pytest.fail("not launched"), evidence, [], folder=tmp_path, time_s=1e6,
-            only=("bf16", "fused_optimizer"), skip=(), redraw=True, tell=lambda *_: None,
+            only=("bf16", "fused_optimizer"), skip=(), redraw=True, seeds=3, tell=lambda *_: None,
         )  # fmt: skip
         return {trial.remedy: trial.accepted for trial in trials if trial.measured is not None}
 

@@ -224,15 +224,14 @@ def _try_anew(
     seeds: int,
 ) -> list[Trial]:
     from outpace.tune.new_process import try_new_processes
-    from outpace.tune.proofs import time_for_proof
 
-    reserve = time_for_proof(evidence, trials, seeds)
     return try_new_processes(
         work.launch,
         evidence,
         trials,
         folder=work.session / "trials",
-        time_s=total - work.seconds - reserve,
+        time_s=total - work.seconds,
+        seeds=seeds,
         only=only,
         skip=skip,
         redraw=redraw,

@@ -36,6 +36,8 @@ MOST_SPIKES = 0.02
 EXPLODED = 100.0
 """|gradient| / |weights| before the first step: 0.01 to 1 as a rule, of a loss summed over a batch a hundred
 times that (calibrated)"""
+HUGE = 1e30
+"""and from which on they were not finite"""
 VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4
@@ -105,16 +107,14 @@ def exploding(evidence: Evidence) -> Iterator[Learning]:
     loss overshoots with any usual rate. Not where it falls all the same, as a sum over pixels does with Adam.
     """
     health, first = evidence.health, evidence.health.first_gradient
-    if first is None or first < EXPLODED:
+    if first is None or first < EXPLODED or evidence.run.from_step:
         return
     if _never_finite_again(evidence) or _overshot(evidence) is not None:
-        large = (
-            f"{first:.0e} times the size of the weights" if math.isfinite(first) else "not finite"
-        )
+        large = f"{first:.0e} times the size of the weights" if first < HUGE else "not finite"
         yield Learning(
             "exploding_gradients",
             "critical",
-            f"before any step was made the gradients were {large}, those of {health.first_where} the largest",
+            f"before the first step the gradients were {large}, those of {health.first_where} the largest",
             "clip gradients (torch.nn.utils.clip_grad_norm_); scale inputs and targets to about 1; normalise "
             "layers; initialise recurrent weights orthogonally; take the mean of losses, not their sum",
         )

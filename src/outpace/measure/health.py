@@ -52,6 +52,8 @@ RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
 GONE = 1e-4
 """of its largest value: a rate below it changes nothing any more"""
+HUGE = 1e30
+"""for what is not finite, which a record cannot tell"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
@@ -302,8 +304,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         gradients = [float(p.grad.norm()) for p in matrices if p.grad is not None]
         if weights > 0:
             largest = max(range(len(matrices)), key=gradients.__getitem__)
-            found = math.hypot(*gradients) / weights, matrices[largest]
-            self.first_gradients[id(optimizer)] = found
+            ratio = math.hypot(*gradients) / weights
+            finite = ratio if math.isfinite(ratio) else HUGE
+            self.first_gradients[id(optimizer)] = finite, matrices[largest]
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         one = id(optimizer)

@@ -15,7 +15,7 @@ class Health(msgspec.Struct, frozen=True):
     first_update_ratio: float | None = None
     """the same at the first looks"""
     first_gradient: float | None = None
-    """|gradient| / |weights| of all weight matrices together, before the first update"""
+    """|gradient| / |weights| of all weight matrices together, before the first update; 1e30 if not finite"""
     first_where: str | None = None
     """the matrix whose gradient is largest there"""
     warming_up: bool = False

@@ -47,14 +47,14 @@ def _rgb(data: bytes, side: int | None) -> Pixels:
 
 
 def _mode(data: bytes) -> str:
-    """What a pixel is, as Pillow names it; RGB for what it does not know, which decoding then tells."""
+    """What a pixel is, as Pillow names it; RGB where it cannot tell, of which decoding says why."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         raise MissingExtra("pillow", "serve") from None
     try:
         with Image.open(io.BytesIO(data)) as image:
             wide = any(";16" in str(tile) for tile in image.tile)
             return f"I;16 ({image.mode})" if wide else image.mode
-    except UnidentifiedImageError:
+    except Exception:  # of whatever kind it raises for a head that is broken
         return "RGB"

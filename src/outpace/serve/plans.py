@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from outpace.errors import DataError, UsageError
+from outpace.errors import DataError, MissingExtra, UsageError
 from outpace.serve import samples
 from outpace.serve.arrays import HINT, Rows
 from outpace.serve.chunks import Chunks
@@ -213,12 +213,17 @@ def _some(source: Source, side: int | None, *, decodes: bool) -> list[Any]:
     """
     found, refused = [], list[DataError]()
     for index in tried(len(source)):
-        with contextlib.suppress(Exception):
+        try:
             sample = source[index]
-            try:
-                found.append(decoded(sample, images_of(source), side) if decodes else sample)
-            except DataError as error:
-                refused.append(DataError(f"{place_of(source, index)}: {error.message}", error.hint))
+            found.append(decoded(sample, images_of(source), side) if decodes else sample)
+        except MissingExtra:
+            raise
+        except DataError as error:
+            refused.append(DataError(f"{place_of(source, index)}: {error.message}", error.hint))
+        except Exception:  # of code of the user's
+            continue
+    # What cannot be read is told by packing; what none can be made of, at once.
+    refused = refused if decodes else []
     if refused and not found:
         raise refused[0]
     return found

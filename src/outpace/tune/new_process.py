@@ -22,7 +22,7 @@ from outpace.tune.children import Launch, Tell, run_for_losses, write_trials
 from outpace.tune.data_plan import SMALLEST
 from outpace.tune.environment import environment_of
 from outpace.tune.files import WARM_UP
-from outpace.tune.proofs import compiling_s
+from outpace.tune.proofs import compiling_s, time_for_proof
 from outpace.tune.propose import best, candidates, in_steps
 from outpace.tune.run_time import between_s, epoch_of
 from outpace.tune.silence import hung, patience
@@ -41,12 +41,15 @@ def try_new_processes(
     *,
     folder: Path,
     time_s: float,
+    seeds: int,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     redraw: bool,
     tell: Tell,
 ) -> list[Trial]:
-    """The trials, and those of remedies that need new processes, as far as the time reaches."""
+    """The trials, and those of remedies that need new processes, as far as the time reaches with the shortest
+    proof, of so many seeds, after them.
+    """
     deadline = monotonic() + time_s
     done = list(trials)
     remaining = [
@@ -62,8 +65,9 @@ def try_new_processes(
         length = length_of(candidate, evidence)
         each_s = cost_s(length, evidence) + compiling_s([t for t in done if t.accepted])
         needed = 2 * PAIRS * each_s
-        if monotonic() + needed > deadline:
-            left = max(0.0, deadline - monotonic())
+        proven = [*done, candidate.trial(predicted, None, True, "")]
+        left = max(0.0, deadline - monotonic() - time_for_proof(evidence, proven, seeds))
+        if needed > left:
             reason = f"{NOT_TRIED}: {needed:.0f} s would be needed, {left:.0f} are left"
             done.append(candidate.trial(predicted, None, False, reason))
             write_trials(folder, done)

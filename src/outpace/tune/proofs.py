@@ -29,7 +29,7 @@ from outpace.tune.prove import (
     prove_equal,
     shortfall,
 )
-from outpace.tune.run_time import between_s, epoch_of, run_s
+from outpace.tune.run_time import between_s, epoch_of, run_s, within_run
 from outpace.tune.silence import hung, patience
 from outpace.tune.trials import without
 
@@ -79,7 +79,9 @@ def prove_recipe(
         rest = accepted  # the script does not repeat itself: quality is all that can be compared
     if not rest:
         return equal, trials
-    needed, left = time_for_proof(evidence, rest, seeds), max(0.0, deadline - monotonic())
+    # Where bits cannot be compared, what keeps them is proven by its quality as well.
+    needed = shortest_s(evidence, seeds) + seeds * compiling_s(rest)
+    left = max(0.0, deadline - monotonic())
     if within and needed > OVER * left:
         why = f"the shortest takes {duration(needed)}, {duration(left)} of --time was left"
         part, proof, out = None, msgspec.structs.replace(NO_TIME, reason=why), rest
@@ -230,9 +232,8 @@ def equal_steps(evidence: Evidence, time_s: float) -> int:
     """Steps that are compared: past an epoch's end, where that fits in the time, as what lasts from one epoch
     to the next, or is kept of it, is at work there first.
     """
-    epoch = epoch_of(evidence)
-    both = 2 * run_s(evidence, epoch + EQUAL_STEPS)
-    return epoch + EQUAL_STEPS if both < time_s else EQUAL_STEPS
+    past = within_run(evidence, epoch_of(evidence) + EQUAL_STEPS)
+    return past if 2 * run_s(evidence, past) < time_s else within_run(evidence, EQUAL_STEPS)
 
 
 def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:
@@ -250,7 +251,7 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
 
 def shortest_s(evidence: Evidence, seeds: int) -> float:
     """Seconds that the shortest proof of quality takes."""
-    return seeds * 2 * run_s(evidence, FEWEST_STEPS)
+    return seeds * 2 * run_s(evidence, within_run(evidence, FEWEST_STEPS))
 
 
 def with_last_s(evidence: Evidence, seeds: int) -> float:
@@ -295,10 +296,10 @@ def size_of(
     def cost_s(steps: int) -> float:
         return starts + steps * pair + 2 * between_s(evidence, steps)
 
-    count = max(seeds, min(MOST_SEEDS, int(time_s / cost_s(FEWEST_STEPS))))
-    most = min(evidence.run.total_steps or MOST_STEPS, MOST_STEPS)
-    fitting = bisect_right(range(FEWEST_STEPS, most + 1), time_s / count, key=cost_s)
-    return Size(FEWEST_STEPS + max(0, fitting - 1), count)
+    fewest, most = (within_run(evidence, steps) for steps in (FEWEST_STEPS, MOST_STEPS))
+    count = max(seeds, min(MOST_SEEDS, int(time_s / cost_s(fewest))))
+    fitting = bisect_right(range(fewest, most + 1), time_s / count, key=cost_s)
+    return Size(fewest + max(0, fitting - 1), count)
 
 
 def _gain(trials: list[Trial]) -> float:

@@ -18,6 +18,13 @@ def epoch_of(evidence: Evidence) -> int:
     return math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
 
 
+def within_run(evidence: Evidence, steps: int) -> int:
+    """So many steps, or all that the training has where it is known to have fewer."""
+    run = evidence.run
+    total = run.total_steps or (evidence.steps.count if run.finished else None)
+    return steps if total is None else max(1, min(steps, total))
+
+
 def run_s(evidence: Evidence, steps: int) -> float:
     """Seconds of a run of so many steps, from its process's begin."""
     between = between_s(evidence, steps)

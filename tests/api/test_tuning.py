@@ -351,8 +351,58 @@ def test_where_there_is_no_time_to_prove_other_random_numbers_that_is_said(
     monkeypatch.setattr(children, "try_remedies", tried)
     monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     here = Work(Target("script", "train.py", (), str(tmp_path)), tmp_path, "inherit")
-    trials, _ = tuning._try(here, facts, 1000.0, (), (), redraw, 3)
+    trials, _ = tuning._try(here, facts, 1000.0, (), (), redraw, 3, False)
     assert bool(trials) is not redraw
     assert not any(t.was_tried for t in trials)
     assert all(t.reason.endswith(": more --time tries it") for t in trials)
     assert {t.remedy for t in trials} <= {"loader_workers", "fetch_threads", "prefetch"}
+
+
+@pytest.mark.parametrize(
+    ("start_s", "tried_for"), [(0.0, 35.0), (24.0, 28.0), (30.0, 20.0), (85.0, None)]
+)
+def test_trials_leave_room_in_the_time_that_was_given(
+    start_s: float, tried_for: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the script's own start, and for the shortest proof: two runs, each with a start."""
+    asked: list[float] = []
+
+    def tried(launch: Any, spec: dict[str, Any], folder: Path) -> Tried:
+        asked.append(spec["time_s"])
+        return Tried([], {})
+
+    monkeypatch.setattr(children, "try_remedies", tried)
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    run = msgspec.structs.replace(IMAGES.run, startup_s=start_s, recurring=())
+    steps = msgspec.structs.replace(IMAGES.steps, mean_s=1e-3)
+    facts = msgspec.structs.replace(IMAGES, run=run, steps=steps)
+    here = Work(Target("script", "train.py", (), str(tmp_path)), tmp_path, "inherit")
+    trials, _ = tuning._try(here, facts, 100.0, (), (), False, 3, True)
+    assert asked == ([] if tried_for is None else [pytest.approx(tried_for, abs=1.0)])
+    if tried_for is None:
+        assert trials
+        assert all("the script takes 1m25s to begin" in each.reason for each in trials)
+
+
+def test_a_script_that_is_changed_meanwhile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_found(monkeypatch)
+    (tmp_path / "mine").mkdir()
+    script = tmp_path / "mine/train.py"
+    script.write_text("import torch\n")
+
+    def edited(*_: Any) -> tuple[list[Trial], dict[str, Any]]:
+        script.write_text("import torch, numpy\n")
+        return [], {}
+
+    monkeypatch.setattr(tuning, "_try", edited)
+    target = Target("script", "train.py", (), str(tmp_path / "mine"))
+    given = {"session": tmp_path / "s", "recipe": tmp_path / "r.toml"}
+    found = tuning.tune(target, **given)
+    assert any("train.py was changed while it was tuned" in note for note in found.notes)
+    assert found.diff == ""
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([], {}))
+    given["session"] = tmp_path / "t"
+    found = tuning.tune(target, **given)
+    assert not any("was changed" in note for note in found.notes)

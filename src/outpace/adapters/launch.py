@@ -10,6 +10,7 @@ Limits: an interpreter started with ``-I``, ``-E`` or ``-S`` does not look there
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -138,6 +139,13 @@ def _open(
         ) from error
     except PermissionError as error:
         raise TargetError(f"{command[0]} cannot be run: {error.strerror}") from error
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        raise TargetError(
+            f"{command[0]} cannot be run: it does not say by what",
+            "begin it with a line such as #!/bin/sh, or name the program: bash FILE",
+        ) from error
 
 
 def _files_of_ours() -> list[Path]:
@@ -190,15 +198,15 @@ def wait(
                     child.send_signal(signal.SIGINT)
             if timeout is not None and time.monotonic() - begun > timeout:
                 stop(child)
-    code = child.wait()
+        code = child.wait()
+        if child.thrown_away is not None:  # a second Ctrl-C is not to leave any of it behind
+            if code != 0:
+                _end(_left_by(child))
+            child.thrown_away.end()
     child.interrupted = bool(interrupts)
-    if child.thrown_away is not None:
-        if code != 0:
-            _end(_left_by(child))
-        child.thrown_away.end()
-        if interrupts:
-            # Also where the target met it and went on to a good end: its run was cut short.
-            return 128 + signal.SIGINT
+    if child.thrown_away is not None and interrupts:
+        # Also where the target met it and went on to a good end: its run was cut short.
+        return 128 + signal.SIGINT
     return 128 - code if code < 0 else code
 
 

@@ -58,12 +58,16 @@ def measure(
     changes: bool = False,
     limits: CacheLimits | None = None,
     begin: str | None = None,
+    from_start: bool = False,
 ) -> tuple[Evidence, int, list[str]]:
-    """Evidence of a training that is run and thrown away, its exit code, and notes."""
+    """Evidence of a training that is run and thrown away, its exit code, and notes. ``from_start``: the time
+    is that of whole runs, the script's start in it.
+    """
     from outpace.tune import measuring
 
     spec = {
         "time_s": time_s,
+        "from_start": from_start,
         "steps": steps,
         "seed_shift": seed or 0,
         "trace": trace is not None,

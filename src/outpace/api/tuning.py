@@ -26,6 +26,8 @@ DIAGNOSE_SHARE = 0.4
 SHORT_S = 150.0
 """of tuning, of which a diagnosis takes its share; with more it takes what it needs, a minute at the most"""
 TRIAL_SHARE = 0.35
+LEAST_SHARE = 0.2
+"""of a time that was given: in less nothing is tried, and by so much it may be overrun"""
 REDRAWS = (
     "it deals out random numbers in another order, and the shortest proof that nothing is lost by that takes "
     "{}: more --time tries it"
@@ -69,20 +71,22 @@ def tune(
     from outpace.tune.prove import shortfall
 
     check_recipe(recipe, force=force)
-    limits = cache_limits(ram_bytes, disk_bytes)
+    limits, script = cache_limits(ram_bytes, disk_bytes), _script(target)
     with working(target, session, output, progress, allow) as work:
         brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
-        evidence, code, notes = measure(work, brief, None, limits=limits, begin=begin)
+        evidence, code, notes = measure(
+            work, brief, None, limits=limits, begin=begin, from_start=brief is not None
+        )
         diagnosis = interpret(target, work.machine, evidence, code, notes)
         if diagnosis.outcome != "done":
             return finish(work, diagnosis, evidence, "tune")
         total = time_s or default_time(evidence, work.seconds, seeds)
         try:
+            within = time_s is not None
             redraw = work.seconds + TRIAL_SHARE * total + shortest_s(evidence, seeds) <= total
-            trials, final = _try(work, evidence, total, only, skip, redraw, seeds)
+            trials, final = _try(work, evidence, total, only, skip, redraw, seeds, within)
             compared = _accepted(trials)
             trials = _try_anew(work, evidence, trials, total, only, skip, redraw, seeds)
-            within = time_s is not None
             proof, trials = _prove(work, evidence, trials, total, seeds, margin, within)
         except KeyboardInterrupt:
             _cut_off(work, diagnosis, evidence)
@@ -90,10 +94,17 @@ def tune(
         if require_proof and proof is not None and not proof.proven:
             set_aside(recipe, work, force=force)
             found = finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
-            hint = "give it more --time or --seeds, or a wider --margin"
+            hint = "give it more --time"
+            if not proof.needed_s:
+                hint += " or --seeds, or a wider --margin"
             raise NotProven(shortfall(proof), hint, session=found)
         final = _as_a_whole(final, compared, trials)
-        return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force)
+        changed = _script(target) != script
+        if changed:
+            work.notes.append(
+                f"{target.name} was changed while it was tuned: runs of both were compared. Tune it again"
+            )
+        return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force, changed)
 
 
 def check_recipe(path: Path, *, force: bool) -> None:
@@ -133,6 +144,12 @@ def free(path: Path) -> Path:
     return next(each for each in itertools.chain([path], numbered) if not each.exists())
 
 
+def _script(target: Target) -> bytes | None:
+    """What is in the script's file; None where there is no such file."""
+    path = Path(target.cwd) / target.name
+    return path.read_bytes() if target.kind == "script" and path.is_file() else None
+
+
 def _cut_off(work: Work, diagnosis: Diagnosis, evidence: Evidence) -> None:
     """Write down what there is at Ctrl-C: the diagnosis, and the trials made by then."""
     from outpace.tune.children import tried_by_now
@@ -163,13 +180,14 @@ def _try(
     skip: tuple[str, ...],
     redraw: bool,
     seeds: int,
+    within: bool,
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.remedies.catalog import remedy
     from outpace.remedies.compile_model import COMPILE_S
     from outpace.seams.setup import AS_IS
     from outpace.tune.children import try_remedies
     from outpace.tune.files import TRIALS
-    from outpace.tune.proofs import shortest_s
+    from outpace.tune.proofs import exact_proof_s, shortest_s
     from outpace.tune.propose import candidates, untried
     from outpace.tune.run_time import longest_silence_s
     from outpace.tune.silence import patience
@@ -181,10 +199,22 @@ def _try(
         verdict = each.applies(evidence)
         if not verdict.yes:
             work.notes.append(f"{each.name} does not apply: {verdict.reason}")
+    time_s = total * TRIAL_SHARE
+    if within:
+        left = max(0.0, total - work.seconds)
+        start_s, proof_s = evidence.run.to_first_step_s, exact_proof_s(evidence)
+        least_s = LEAST_SHARE * total
+        time_s = min(time_s, max(least_s, left - start_s - proof_s))
+        if left - start_s < least_s:
+            why = (
+                f"{duration(left)} of --time was left, and the script takes {duration(start_s)} to begin, "
+                f"a proof {duration(proof_s)}"
+            )
+            return untried(evidence, [], why, only, skip), {}
     compiles = any(one.on(AS_IS).compiled for one in candidates(evidence, only, skip))
     expected_s = longest_silence_s(evidence, COMPILE_S[2] if compiles else 0.0)
     spec = {
-        "time_s": total * TRIAL_SHARE,
+        "time_s": time_s,
         "silent_s": patience(expected_s),
         "evidence": str(work.session),
         "only": list(only),
@@ -196,9 +226,9 @@ def _try(
     began = work.seconds
     tried = try_remedies(work.launch, spec, work.session / "trials")
     work.notes += tried.notes
-    late = work.seconds - began >= MOSTLY_OVER * total * TRIAL_SHARE
+    late = work.seconds - began >= MOSTLY_OVER * time_s
     if late:
-        why = f"the time for trials, {duration(total * TRIAL_SHARE)}, was over"
+        why = f"the time for trials, {duration(time_s)}, was over"
     elif tried.too_short:
         why = TOO_SHORT
     elif not redraw:
@@ -290,8 +320,9 @@ def _conclude(
     proof: Proof | None,
     path: Path,
     force: bool,
+    changed: bool,
 ) -> Session:
-    """Write the recipe and the session."""
+    """Write the recipe and the session; no patch where the script is another one by now."""
     from outpace.tune.children import total_gain
     from outpace.tune.data_plan import LEAST_BETTER
     from outpace.tune.recipe import by_trials, diff_of, recipe_of
@@ -327,7 +358,7 @@ def _conclude(
         speedup=speedup,
         recipe=str(path) if record is not None else None,
         recipe_record=record,
-        diff=diff_of(work.target, evidence, accepted),
+        diff="" if changed else diff_of(work.target, evidence, accepted),
     )
     if failed is not None:
         raise RecipeError(

@@ -102,6 +102,7 @@ def command(
     Each remedy is predicted, then measured in pairs on top of those accepted; what could touch
     quality must pass a non-inferiority test over several seeds. The recipe is written as TOML.
     """
+    from outpace.adapters.target import parse_target
     from outpace.cli.measuring import given, kept, show
     from outpace.remedies.catalog import remedy
 
@@ -122,12 +123,12 @@ def command(
                 f"{name} is advice, to be followed by hand: there is nothing to try",
                 f"outpace remedies {name} says what to change",
             )
-    options = given(words, **shared)
-    if diff and options.target.kind != "script":
+    if diff and (target := parse_target(words)).kind != "script":
         raise UsageError(
-            f"--diff is of a script, and {options.target.name} is a {options.target.kind}",
+            f"--diff is of a script, and {target.name} is a {target.kind}",
             "name the script's file, or leave out --diff",
         )
+    options = given(words, **shared)
     from outpace.api import tune
 
     try:

@@ -63,3 +63,5 @@ class Proof(msgspec.Struct, frozen=True):
     measure: str = "loss"
     reason: str = ""
     curves: tuple[Curve, ...] = ()
+    needed_s: float = 0.0
+    """seconds that one of quality would take, which was not begun for want of them"""

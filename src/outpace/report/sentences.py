@@ -23,6 +23,8 @@ Tone = Literal["good", "warn", "bad", "plain"]
 
 NOTHING = 1e-7
 """share of a loss's fall, or of a metric, that other rounding alone makes"""
+OF_TRIALS = 0.35
+"""share of the time for tuning that goes to trials"""
 UNKNOWN = 4.0
 """times a step's time, at which the interval of what watching costs says nothing"""
 
@@ -287,8 +289,10 @@ def _too_short(session: Session) -> bool:
 
 
 def _minutes_for_trials(session: Session) -> int:
-    """Twice what was too little, and three at the least."""
-    return max(3, math.ceil(2 * session.seconds / 60))
+    """Twice what was too little, and three at the least; with room for a proof that was not begun."""
+    needed = session.proof.needed_s if session.proof is not None else 0.0
+    enough = (session.seconds + needed) / (1 - OF_TRIALS) if needed else 0.0
+    return max(3, math.ceil(max(2 * session.seconds, enough) / 60))
 
 
 def _next_commands(session: Session) -> list[Next]:

@@ -108,7 +108,8 @@ def measure_training(
 
     A script that ends before its arms are measured is run again, but for a training shorter than
     ``least_s``, and so is one whose training another one follows where it ``stays`` at it. An arm in
-    which the process died is left out of the next run. What is known ``earlier`` is gone on with.
+    which the process died is left out of the next run. What is known ``earlier`` is gone on with. The time
+    is for experiments; with ``spec["from_start"]`` what the script takes to begin counts too.
     """
     excluded: dict[str, str] = {}
     first = evidence = whole = earlier.evidence if earlier is not None else None
@@ -136,6 +137,9 @@ def measure_training(
                 {},
             )
         except KeyboardInterrupt:
+            first = first or _read_evidence(
+                folder
+            )  # of a first run after one that looked for its begin
             if first is None:
                 raise
             code, evidence = Interrupted.exit_code, first
@@ -176,7 +180,8 @@ def measure_training(
         if any(folder.glob(f"rank-*/{EVIDENCE}")):
             break  # Ranks compare in any run what they can, and only within one.
         whole = evidence
-        spent += max(0.0, monotonic() - begun - evidence.run.to_first_step_s)
+        free_s = 0.0 if spec.get("from_start") else evidence.run.to_first_step_s
+        spent += max(0.0, monotonic() - begun - free_s)
         done = sum(a.rounds for a in evidence.arms)
         if not evidence.steps.count or spent >= contests.get("time_s", math.inf) or done == advance:
             break

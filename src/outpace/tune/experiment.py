@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -86,6 +86,8 @@ BEYOND = 1.1
 MOST_PARTS = 3
 COMPUTE, CHANGES = "compute", "changes of the model"
 """contests, of which one is the last"""
+LEAST_AFTER_START_S = 5.0
+"""that are left of the time, where the script's start counts too"""
 HARDLY = 0.15
 """of the time: what is left of the last contest then is not worth another run"""
 ROOMY = 0.8
@@ -166,6 +168,9 @@ class Experiment:
         """A step ended."""
         self.step = step
         if not self.begun:
+            if self.observed.spec.get("from_start"):
+                started_s = (perf_counter_ns() - self.host.started) / 1e9
+                self.time_s = max(min(self.time_s, LEAST_AFTER_START_S), self.time_s - started_s)
             self.begun = perf_counter() - self.spent_before
             self.observed.before_finish.append(self.keep_contests)
         if step.index == 2 and not self.given_time:

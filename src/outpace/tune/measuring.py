@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from outpace.errors import Interrupted
@@ -32,7 +33,9 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     elif begin is not None:
         code, told = _find(launch, spec, folder)
         if "before" not in told:
-            return Measured(None, code, [_told_of_none(begin, told.get("within", ()))])
+            seen = code != Interrupted.exit_code
+            none = [_told_of_none(begin, told.get("within", ()))] if seen else []
+            return Measured(None, code, none)
         spec = {**spec, "from_step": told["before"]}
     if begin is None:
         measured = _measure_longest(launch, spec, folder)
@@ -56,7 +59,7 @@ def _told_of_none(function: str, within: Sequence[str]) -> str:
 
 def _measure_longest(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     """Of several trainings that follow each other before all is measured, the longest."""
-    here, seen = spec, list[Measured]()
+    here, seen, begun = spec, list[Measured](), monotonic()
     while True:
         longest = max(map(_trained_s, seen), default=0.0)
         try:
@@ -72,6 +75,8 @@ def _measure_longest(launch: Launch, spec: dict[str, Any], folder: Path) -> Meas
         if found.another["where"] in known or len(seen) == MOST_TRAININGS:
             break
         here = {**here, "from_step": found.another["after"]}
+        if spec.get("from_start"):
+            here["time_s"] = max(1.0, spec["time_s"] - (monotonic() - begun))
     if seen and _is_over(found):
         found = max([*seen, found], key=_trained_s)
         if _is_cut_short(found):

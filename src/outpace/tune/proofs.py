@@ -84,7 +84,8 @@ def prove_recipe(
     left = max(0.0, deadline - monotonic())
     if within and needed > OVER * left:
         why = f"the shortest takes {duration(needed)}, {duration(left)} of --time was left"
-        part, proof, out = None, msgspec.structs.replace(NO_TIME, reason=why), rest
+        part, out = None, rest
+        proof = msgspec.structs.replace(NO_TIME, reason=why, needed_s=needed)
     else:
         # What was seen to keep the bits may speed up both sides.
         base = [t for t in exact if t in trials] if equal and equal.proven else []
@@ -100,7 +101,8 @@ def prove_recipe(
         return proof, kept
     names = ", ".join(t.remedy for t in rest)
     said = f"{equal.reason}; {names} left out: {shortfall(proof)}"
-    return msgspec.structs.replace(equal, reason=said, curves=proof.curves), kept
+    more = {"curves": proof.curves, "needed_s": proof.needed_s}
+    return msgspec.structs.replace(equal, reason=said, **more), kept
 
 
 def _prove_quality(
@@ -245,8 +247,13 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
     exact = any(t.keeps == "exact" for t in accepted)
     compiling = compiling_s([t for t in accepted if t.keeps != "exact"])
     return (shortest_s(evidence, seeds) + seeds * compiling if numeric else 0.0) + (
-        2 * run_s(evidence, EQUAL_STEPS) if exact else 0.0
+        exact_proof_s(evidence) if exact else 0.0
     )
+
+
+def exact_proof_s(evidence: Evidence) -> float:
+    """Seconds that the shortest comparison of bits takes."""
+    return 2 * run_s(evidence, within_run(evidence, EQUAL_STEPS))
 
 
 def shortest_s(evidence: Evidence, seeds: int) -> float:
@@ -256,7 +263,7 @@ def shortest_s(evidence: Evidence, seeds: int) -> float:
 
 def with_last_s(evidence: Evidence, seeds: int) -> float:
     """The same where bits are compared before, and what draws other random numbers is proven after."""
-    return 1.5 * shortest_s(evidence, seeds) + 2 * run_s(evidence, EQUAL_STEPS)
+    return 1.5 * shortest_s(evidence, seeds) + exact_proof_s(evidence)
 
 
 def recipe_run_s(evidence: Evidence, recipe: list[Trial], steps: int) -> float:

@@ -759,11 +759,13 @@ def test_how_long_memory_that_grows_will_last(total: int | None, said: str | Non
 
 
 @pytest.mark.parametrize(
-    ("again_s", "count", "told"), [(None, 40, 1), (0.001, 40, 0), (0.001, 300, 1)]
+    ("again_s", "count", "micro", "told"),
+    [(None, 40, 1, 1), (0.001, 40, 1, 0), (0.001, 300, 1, 1), (0.001, 40, 16, 0)],
 )
 def test_a_data_set_that_keeps_its_samples_is_full_after_an_epoch(
-    again_s: float | None, count: int, told: int
+    again_s: float | None, count: int, micro: int, told: int
 ) -> None:
+    """Which has as many steps as batches, or fewer: those that the memory does not last for are more."""
     memory = replace(
         IMAGES.memory, growth_bytes_step=2e6, growth_low=1e6, rss_bytes=10**9, limit_bytes=7 * 10**9
     )
@@ -771,8 +773,8 @@ def test_a_data_set_that_keeps_its_samples_is_full_after_an_epoch(
         IMAGES,
         memory=memory,
         run=replace(IMAGES.run, total_steps=100_000),
-        steps=replace(IMAGES.steps, count=count),
-        input=replace(IMAGES.input, again_s=again_s, batches=188),
+        steps=replace(IMAGES.steps, count=count, micro_steps=micro),
+        input=replace(IMAGES.input, again_s=again_s, batches=188 if micro == 1 else 20_000),
     )
     assert sum(f.cause == "leak" for f in findings(facts)) == told
 

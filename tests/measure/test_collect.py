@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from outpace.measure import sampler
 from outpace.measure.arms import Contest
-from outpace.measure.collect import _calls, _fixed_cost, _loss
+from outpace.measure.collect import _calls, _fixed_cost, _loss, ended
 from outpace.measure.found import Found
 from outpace.measure.statistics import Line
 from outpace.records.evidence import Sync
@@ -29,6 +31,19 @@ def test_the_step_of_the_first_bad_loss_where_there_is_one_loss_for_some_steps(
     validation = SimpleNamespace(read=list)
     watcher: Any = SimpleNamespace(losses=losses, loss_until=until, validation=validation)
     assert _loss(watcher).first_bad_step == step
+
+
+def test_what_comes_after_the_last_step_is_in_none() -> None:
+    """As figures that are drawn of it; not the model's calls, which are what they are."""
+
+    def at(line: int, phase: str = "elsewhere") -> sampler.Line:
+        return sampler.Line(phase, "train.py", "f", (("train.py", "f", line),))
+
+    samples = Counter({at(3): 40, at(9): 30, at(12): 2, at(5, "forward"): 8})
+    since = Counter({at(9): 30, at(12): 1, at(5, "forward"): 3})
+    found = {at(3): 40, at(9, "ending"): 30, at(12): 1, at(12, "ending"): 1, at(5, "forward"): 8}
+    assert ended(samples, since) == found
+    assert ended(samples, Counter({at(20): 1})) == samples
 
 
 def test_what_no_batch_changes_is_a_share_of_the_step() -> None:

@@ -20,6 +20,7 @@ from outpace.measure.ledger import (
     mean_phases,
     own_share,
     saving,
+    told_s,
 )
 from outpace.measure.sampler import Line
 from outpace.records.ledger import Row
@@ -217,3 +218,14 @@ def test_what_takes_longer_with_each_step_goes_on_growing() -> None:
     ):
         other = [Step(i, 9_000_000, 0, {"elsewhere": took(i)}, 1, 8, True) for i in range(100)]
         assert growing(other) == 0.0
+
+
+def test_what_a_validation_prints_and_draws_comes_with_it_and_not_with_steps() -> None:
+    drawn, judged = at(3, "validation"), at(4, "validation")
+    seen = Seen(0.0, steps(0.0), 10, {"validation": 8.0}, Counter({drawn: 30, judged: 10}))
+    rows = rows_of(seen)
+    assert rows["logging", 3] == pytest.approx(6.0)
+    assert rows["validation", 4] == pytest.approx(2.0)
+    assert told_s(seen) == pytest.approx(6.0)
+    few = Seen(0.0, steps(0.0), 10, {"validation": 8.0}, Counter({judged: 10}))
+    assert told_s(few) == 0.0

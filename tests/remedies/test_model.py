@@ -10,6 +10,7 @@ from outpace.records.compute import Operators
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.remedies.bf16 import Bf16
+from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.model import PRIORS
 from outpace.tune.data_plan import SMALLEST
@@ -52,7 +53,12 @@ def test_half_precision_that_was_not_compared_gains_by_its_large_products() -> N
 
 def test_mixed_precision_that_was_not_compared_is_tried_without() -> None:
     """Steps of some seconds, as half precision without kernels makes them, leave no time for arms."""
-    half = replace(IMAGES, compute=replace(IMAGES.compute, autocast="bfloat16"), arms=())
+    half = replace(
+        IMAGES,
+        steps=replace(IMAGES.steps, mean_s=3.0),
+        compute=replace(IMAGES.compute, autocast="bfloat16"),
+        arms=(),
+    )
     tried = [c.remedy.name for c in candidates(half) if c.predict(half).speedup >= SMALLEST]
     assert "float32" in tried
 
@@ -86,3 +92,42 @@ def test_an_overlap_is_no_surer_than_the_compute_in_it() -> None:
         return gain.high / gain.low
 
     assert width(0.8, 2.8) > 1.5 * width(1.45, 1.55)
+
+
+@pytest.mark.parametrize(
+    ("base", "wanted"), [("input_free", 3.0 / (2.1 + 0.9 / 1.2)), ("as_is", 1.2)]
+)
+def test_where_a_free_input_was_not_timed_arms_go_by_what_they_were_compared_with(
+    base: str, wanted: float
+) -> None:
+    """Of 3 s steps with 2.1 s of input: the arm of a free input had too few rounds."""
+    facts = replace(
+        IMAGES,
+        steps=replace(IMAGES.steps, mean_s=3.0, median_s=3.0, cpu_s=3.0),
+        input=replace(
+            IMAGES.input, wait_s=2.1, fetch_s=2.1, fetch_cpu_s=2.1, images=None, workers=0
+        ),
+        arms=(Arm("bf16", 6, 1.0, 1.0, Gain(1.2, 1.1, 1.3), Gain(1.2, 1.1, 1.3), None, base),),
+    )
+    assert Bf16().predict(facts).speedup == pytest.approx(wanted, rel=0.02)
+
+
+def test_float64_gains_nothing_by_autocast() -> None:
+    facts = replace(IMAGES, compute=replace(IMAGES.compute, dtype="float64"))
+    assert not Bf16().applies(facts).yes
+
+
+def test_threads_that_fetch_keep_up_with_each_batch_of_a_step() -> None:
+    """A batch waits 200 ms; 16 of them, 10 ms each, are one step: as many threads as for steps of 10 ms."""
+
+    def threads(micro: int) -> int:
+        return FetchThreads().count(
+            replace(
+                IMAGES,
+                steps=replace(IMAGES.steps, mean_s=micro * 0.21, micro_steps=micro),
+                input=replace(IMAGES.input, wait_s=micro * 0.2, fetch_s=0.2, storage_s=0.199),
+                arms=(),
+            )
+        )
+
+    assert threads(16) == threads(1) > 30

@@ -289,8 +289,7 @@ def constant_seconds(evidence: Evidence) -> float:
     data = evidence.input
     if data.kind != "loader" or not data.deterministic:
         return 0.0
-    epochs = data.likely_epochs
-    return evidence.compute.frozen_s * (epochs - 1) / epochs
+    return evidence.compute.frozen_s * (1 - 1 / evidence.passes)
 
 
 def ignored_seconds(evidence: Evidence) -> float:

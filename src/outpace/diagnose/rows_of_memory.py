@@ -95,10 +95,10 @@ def leak(evidence: Evidence) -> Iterator[Told]:
     if memory.growth_low <= 0:
         return
     total, count = evidence.run.total_steps, evidence.steps.count
-    left = max(1, (total or FAR * count) - count)
+    left: float = max(1, (total or FAR * count) - count)
     # A data set that keeps its samples has all of them after an epoch, and outputs are kept to judge by.
     of_epoch = data.again_s is not None or memory.retained_data
-    filling = of_epoch and (data.batches or 0) - count * evidence.steps.micro_steps
+    filling = of_epoch and (data.batches or 0) / max(1, evidence.steps.micro_steps) - count
     if filling and filling > 0:
         left = filling
     on_gpu = evidence.compute.device != "cpu" and memory.peak_bytes

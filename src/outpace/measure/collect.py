@@ -30,11 +30,12 @@ from outpace.measure.ledger import (
     mean_phases,
     own_share,
     saving,
+    told_s,
 )
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import free_memory, memory_limit
 from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
-from outpace.measure.sampler import Sampler, loading_share
+from outpace.measure.sampler import Line, Sampler, loading_share, of_phase
 from outpace.measure.statistics import line as fit_line
 from outpace.measure.statistics import median
 from outpace.measure.subjects import main_device, training_loader, validation_on_others
@@ -88,6 +89,8 @@ def collect(
     samples = Counter(sampler.counts)
     if not host.mingled:
         samples = saving(samples)
+    if finished and host.steps:
+        samples = ended(samples, sampler.since)
     arms = [arm for contest in contests for arm in contest.results()]
     device = main_device(host)
     if device != "cpu":
@@ -133,6 +136,7 @@ def collect(
             starts_s=outside.get("input", 0.0),
             slope_s=seen.slope,
             grown_s=grown(seen),
+            told_s=told_s(seen),
             others_cores=found.others_cores,
             leaves=tuple(watcher.course.limits.others()),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
@@ -222,10 +226,20 @@ def _outside(came: Sequence[Recurring], total: int | None) -> dict[str, float]:
     return seconds
 
 
+def ended(samples: Counter[Line], since: Counter[Line]) -> Counter[Line]:
+    """The samples, those that no seam explains and that came ``since`` the last step as of the ending."""
+    found = Counter(samples)
+    for line, count in of_phase(since, "elsewhere").items():
+        moved = min(count, found[line])
+        found[line] -= moved
+        found[line._replace(phase="ending")] += moved
+    return +found
+
+
 def _add_tail(host: Host, outside: dict[str, float]) -> None:
     """What went on after the last step."""
     for name, value in host.phases.take().items():
-        kind = name if name in NOW_AND_THEN else "elsewhere"
+        kind = name if name in NOW_AND_THEN else "ending"
         if host.mode == "validation" and kind != "checkpoint":
             kind = "validation"
         outside[kind] = outside.get(kind, 0.0) + value / 1e9

@@ -186,8 +186,7 @@ def saving(samples: Counter[Line]) -> Counter[Line]:
 def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
     """Add what came between steps; a validation without the figures and files that follow from it."""
     samples = of_phase(seen.samples, name)
-    told = Counter({k: v for k, v in samples.items() if name == "validation" and is_telling(k)})
-    if told.total() >= FEWEST:
+    if name == "validation" and (told := _telling(samples)):
         part = told.total() / samples.total()
         rows["logging", places(told, most=1)[0][0]] += part * value
         value *= 1 - part
@@ -196,6 +195,19 @@ def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
         samples = _beside_steps(samples, of_steps(seen.samples))
     at = places(samples, most=1)
     rows[name, at[0][0] if at else None] += value
+
+
+def _telling(samples: Counter[Line]) -> Counter[Line]:
+    """Those in which a validation's figures and files are made; none where they are few."""
+    told = Counter({k: v for k, v in samples.items() if is_telling(k)})
+    return told if told.total() >= FEWEST else Counter()
+
+
+def told_s(seen: Seen) -> float:
+    """Seconds of the ledger's logging that come with validations, and not with steps."""
+    samples = of_phase(seen.samples, "validation")
+    told = _telling(samples).total()
+    return told / samples.total() * seen.outside.get("validation", 0.0) if told else 0.0
 
 
 def _beside_steps(samples: Counter[Line], steps: set[Place]) -> Counter[Line]:

@@ -92,6 +92,8 @@ class Sampler:
         self.phase = phase
         self.dump = dump
         self.counts: Counter[Line] = Counter()
+        self.since: Counter[Line] = Counter()
+        """of these, what was seen since the last step ended"""
         self.paused = False
         self.told_to_end, self.ended = threading.Event(), threading.Event()
         self.ended.set()
@@ -129,6 +131,7 @@ class Sampler:
             line = look(stack, self.phase()) if stack else None
             if line is not None and not self.paused:
                 self.counts[line] += 1
+                self.since[line] += 1
             if self.dump is not None and time.monotonic() - last > DUMP_EVERY_S:
                 last = time.monotonic()
                 self.write()

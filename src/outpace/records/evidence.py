@@ -175,10 +175,27 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def starting_s(self) -> float:
         """Seconds a step that workers take to start with each epoch, which no step's own time has in it."""
+        data, steps = self.input, self.steps_of_epoch
+        return data.epoch_start_s / steps if data.workers and not data.restarts and steps else 0.0
+
+    @property
+    def steps_of_epoch(self) -> float:
+        """Steps of an epoch: as many as those had that were over, which may be left early, or in all batches
+        of the loader; 0 where that is not known.
+        """
+        if self.run.epoch_steps:
+            return self.run.epoch_steps
+        return (self.input.batches or 0) / max(1, self.steps.micro_steps)
+
+    @property
+    def passes(self) -> float:
+        """How often a sample is met in the run: its epochs, and less where these are left early, or draw but
+        some of the samples; once at the least.
+        """
         data = self.input
-        if not data.workers or data.restarts or not data.batches:
-            return 0.0
-        return data.epoch_start_s / (data.batches / max(1, self.steps.micro_steps))
+        drawn = self.steps_of_epoch * max(1, self.steps.micro_steps) * data.batch_size
+        share = min(1.0, drawn / data.samples) if data.samples and drawn else 1.0
+        return max(1.0, share * data.likely_epochs)
 
     @property
     def begun_s(self) -> float:
@@ -267,6 +284,6 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def in_steps_s(self) -> float:
         """Seconds of the ledger in steps that are alike: what makes a step faster makes these so."""
-        return (
-            self.whole_s - self.once_s - self.now_and_then_s - self.run.starts_s - self.run.grown_s
-        )
+        run = self.run
+        beside = self.once_s + self.now_and_then_s + run.starts_s + run.grown_s + run.told_s
+        return self.whole_s - beside

@@ -49,6 +49,6 @@ def with_ending(rows: Sequence[Row], seconds: float) -> list[Row]:
 
     Python frees its objects and torch its libraries: a second where a script took a few.
     """
-    return rows_of(
-        {**{(row.name, row.where): row.seconds for row in rows}, ("ending", None): seconds}
-    )
+    found = {(row.name, row.where): row.seconds for row in rows}
+    found["ending", None] = found.get(("ending", None), 0.0) + seconds
+    return rows_of(found)

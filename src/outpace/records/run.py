@@ -87,6 +87,8 @@ class Run(msgspec.Struct, frozen=True):
     grown_s: float = 0.0
     """of the ledger, what steps take longer than those that were looked at, as each takes longer than the one
     before it in what no seam explains"""
+    told_s: float = 0.0
+    """of the ledger's logging, what comes with validations and not with steps"""
     others_cores: float = 0.0
     """cores that other processes kept busy meanwhile, on average"""
 

@@ -37,6 +37,8 @@ class Bf16(Remedy):
         compute = evidence.compute
         if compute.autocast or compute.dtype not in ("float32", "float64"):
             return Verdict(False, f"the model already runs in {compute.dtype} or under autocast")
+        if compute.dtype == "float64":
+            return Verdict(False, "the model is in float64, which autocast leaves as it is")
         if compute.optimizer == "LBFGS":
             return Verdict(False, "LBFGS compares losses that bfloat16 cannot tell apart")
         if compute.root is None:
@@ -55,6 +57,4 @@ class Bf16(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The model's call goes under ``torch.autocast``, and what it gives is float32 again."""
-        if evidence.compute.dtype != "float32":
-            return source
         return under_autocast(source, evidence.compute.where, evidence.compute.device, "bfloat16")

@@ -83,7 +83,8 @@ class FetchThreads(Remedy):
         data = evidence.input
         if data.storage_s < WORTH * data.fetch_s:
             return max(2, evidence.machine.cores)
-        works = max(data.fetch_s - data.storage_s, evidence.free_s, 1e-3 * data.fetch_s, 1e-9)
+        free_s = evidence.free_s / max(1, evidence.steps.micro_steps)  # for each batch
+        works = max(data.fetch_s - data.storage_s, free_s, 1e-3 * data.fetch_s, 1e-9)
         wanted = min(MOST, max(FEWEST, math.ceil(2 * data.storage_s / works)))
         return max(2, min(wanted, data.batch_size or wanted))
 

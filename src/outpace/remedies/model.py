@@ -18,6 +18,7 @@ further.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from outpace.records.evidence import Evidence
@@ -202,7 +203,7 @@ def kept_shares(evidence: Evidence, setup: Setup) -> tuple[float, float]:
     need, data = decoded_bytes(evidence), evidence.input
     own = setup.feed.executor == "own" and data.workers
     processes = max(1, data.workers if own else _processes(setup.feed))
-    met = _met(processes, data.likely_epochs)
+    met = _met(processes, evidence.passes)
     if not need:
         return met, 0.0
     memory, disk = setup.decoded_bytes / processes, setup.decoded_disk_bytes / processes
@@ -216,11 +217,11 @@ def _processes(feed: Feed) -> int:
     return feed.workers if feed.executor == "processes" else 1
 
 
-def _met(processes: int, epochs: int) -> float:
+def _met(processes: int, passes: float) -> float:
     """Share of images that a process has met before, over the epochs after the first."""
-    later = max(1, epochs - 1)
-    missed = 1 - 1 / processes
-    return 1 - processes * missed * (1 - missed**later) / later
+    later = max(1.0, passes - 1)
+    missed: float = 1 - 1 / processes
+    return 1 - processes * missed * (1 - math.pow(missed, later)) / later
 
 
 def decoded_bytes(evidence: Evidence) -> float:
@@ -231,13 +232,15 @@ def decoded_bytes(evidence: Evidence) -> float:
 
 def compute_time(evidence: Evidence, setup: Setup) -> tuple[float, float, float]:
     """Wall and CPU seconds of a step without its input, and the error of that."""
-    free = evidence.arm("input_free")
-    # Without that arm the others were compared with whole steps, their input included.
-    beside = 0.0 if free is not None else max(0.0, evidence.steps.mean_s - evidence.free_s)
+    free, changes = evidence.arm("input_free"), compute_changes(setup)
+    # Without a loader the arms were compared with whole steps, their input included.
+    arms = [evidence.arm(names[0]) for names in changes]
+    whole = free is None and any(arm is not None and arm.base == "as_is" for arm in arms)
+    beside = max(0.0, evidence.steps.mean_s - evidence.free_s) if whole else 0.0
     wall = evidence.free_s + beside
     cpu = free.cpu_seconds if free is not None else evidence.steps.cpu_s
     error = 0.0
-    for names in compute_changes(setup):
+    for names in changes:
         gain, cpu_gain, width = _arm_ratio(evidence, names)
         wall /= gain
         cpu /= cpu_gain

@@ -67,9 +67,9 @@ class PersistentWorkers(Remedy):
         if data.restarts:
             most = step - evidence.free_s - data.fetch_s
             return max(0.0, min(lost, most)) / step if step else 0.0
-        steps = (data.batches or 0) / max(1, evidence.steps.micro_steps)
+        steps = evidence.steps_of_epoch
         epoch = steps * step + data.epoch_start_s * (1 + ENDING)
-        return lost / epoch if epoch and data.batches else 0.0
+        return lost / epoch if epoch and steps else 0.0
 
     def predict(
         self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS

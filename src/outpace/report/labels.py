@@ -53,7 +53,7 @@ KINDS = {
     "compiling": "compiling the model again",
     "logging": "logging",
     "elsewhere": "elsewhere",
-    "ending": "ending the process",
+    "ending": "after the last step",
 }
 _PARTS = {
     "io": ("input", "transfer"),

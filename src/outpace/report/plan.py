@@ -35,7 +35,7 @@ TERMS = {
     "compiling": "compiling again",
     "validation": "validation",
     "checkpoint": "checkpoints",
-    "ending": "the process's end",
+    "ending": "what follows the last step",
 }
 """of a forecast, besides its steps"""
 MOST_LAYERS = 8

@@ -412,7 +412,7 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     whole = _gain(final, "epochs") or NO_GAIN
     steps, once = evidence.in_steps_s, evidence.once_s
     total = evidence.whole_s or 1.0
-    first = 1 / evidence.input.likely_epochs if cold is not None else 0.0
+    first = 1 / evidence.passes if cold is not None else 0.0
     images, kept = evidence.input.images, float(final.get("kept", 1.0))
     keeping = images.keeping_s * kept * (evidence.input.samples or 0) if cold and images else 0.0
     keeping *= _seen(evidence)

@@ -64,7 +64,7 @@ def run_step(evidence: Evidence, setup: Setup, steady: float | None = None) -> f
         data.images.keeping_s * data.batch_size if data.images and setup.decoded_bytes else 0.0
     )
     filling = step_time(evidence, first).seconds + keeping * max(1, evidence.steps.micro_steps)
-    return steady + (filling - steady) / data.likely_epochs
+    return steady + (filling - steady) / evidence.passes
 
 
 def run_speedup(evidence: Evidence, before: Setup, after: Setup) -> float:

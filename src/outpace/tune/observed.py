@@ -60,6 +60,7 @@ class Observed:
             threading.get_ident(), phase_reader(self.host.phases, lambda: self.host.mode)
         )
         self.host.on_move.append(self._look_here)
+        self.host.listeners.append(lambda step: self.sampler.since.clear())
         self.contests: list[Contest] = []
         self.found = Found()
         self.ended = self.finished = False

@@ -14,8 +14,8 @@ A_BLOCK = 20
 
 
 def epoch_of(evidence: Evidence) -> int:
-    """Steps in all batches of the training's loader; 0 where it does not tell how many it has."""
-    return math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
+    """Steps of an epoch; 0 where that is not known."""
+    return math.ceil(evidence.steps_of_epoch)
 
 
 def within_run(evidence: Evidence, steps: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,13 +22,16 @@ from PIL import Image
 
 from outpace.records.evidence import Evidence
 from outpace.remedies import edits
+from outpace.remedies.cache_samples import CacheSamples
 from outpace.remedies.catalog import all_remedies
 from outpace.remedies.channels_last import ChannelsLast
 from outpace.remedies.decode_jpeg import DecodeJpeg
 from outpace.remedies.edits.script import Script
 from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.fused_optimizer import FusedOptimizer
+from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.patch import patched
+from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.remedies.prefetch import Prefetch
 from tests.remedies.some_evidence import ALL
 
@@ -694,8 +698,6 @@ SAMPLES = {
 
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
 def test_samples_of_any_kind_are_kept_in_memory(sample: str) -> None:
-    from outpace.remedies.cache_samples import CacheSamples
-
     source = textwrap.dedent(
         f"""
         import torch
@@ -867,8 +869,6 @@ def test_workers_are_given_up_with_what_they_made(name: str) -> None:
 
 
 def test_arguments_that_exclude_the_new_ones_are_left_out() -> None:
-    from outpace.remedies.loader_workers import LoaderWorkers
-
     facts = ALL["images"]
     optimizer = facts.compute.optimizer
     source = f"import torch\no = torch.optim.{optimizer}(p, lr=1e-3, foreach=True)\n"
@@ -894,3 +894,45 @@ def test_a_diff_is_a_patch_whether_or_not_the_last_line_ends(
     patch = SetToNone().diff(source, ALL["images"], {}, "train.py")
     subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
     assert (tmp_path / "train.py").read_text() == source.replace("False", "True")
+
+
+CHANGED = """
+from torch.utils.data import DataLoader
+train_set = Rows()
+train_set.load()
+{before}
+loader = DataLoader(train_set, batch_size=8, shuffle=True, num_workers=2)
+for epoch in range(3):
+    {inside}
+    for batch in loader:
+        step(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "changes"),
+    [
+        ("pass", "pass", False),
+        ("pass", "train_set.set_epoch(epoch)", True),
+        ("pass", "train_set.hard = epoch > 1", True),
+        ("pass", "loader.dataset.set_epoch(epoch)", True),
+        ("pass", "loader.sampler.set_epoch(epoch)", False),
+        ("pass", "print(train_set.names())", False),
+        ("train_set.hard = True", "pass", False),
+        ("def harder():\n    train_set.hard = True", "harder()", True),
+    ],
+)
+def test_what_is_changed_between_epochs_is_not_kept_by_an_edit(
+    before: str, inside: str, changes: bool
+) -> None:
+    """Workers that last, and samples in memory, would stay as they were before; a recipe sees the change."""
+    source = CHANGED.format(before=before, inside=inside)
+    data = msgspec.structs.replace(ALL["workers"].input, where=None)
+    facts = msgspec.structs.replace(ALL["workers"], input=data)
+    made = PersistentWorkers().edit(source, facts, PersistentWorkers().settings(facts))
+    assert ("persistent_workers=True" in made) is not changes
+    workers = LoaderWorkers().edit(source, facts, {"workers": 4})
+    assert "num_workers=4" in workers
+    assert ("persistent_workers=True" in workers) is not changes
+    kept = CacheSamples().edit(source, facts, {})
+    assert ("in_memory(train_set)" in kept) is not changes

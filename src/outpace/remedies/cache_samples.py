@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import insert_after_imports, made_here, wrap_data_set
+from outpace.remedies.edits import data_change, insert_after_imports, made_here, wrap_data_set
 from outpace.remedies.slice_batches import OTHERS_HERE, beside
 from outpace.seams.setup import Setup
 
@@ -94,6 +94,8 @@ class CacheSamples(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set goes through a function that draws it whole."""
         data = evidence.input
+        if data_change(source, data.where):
+            return source
         changed = wrap_data_set(source, data.where, "in_memory")
         changed = made_here(source, changed, data.where, data.workers)
         if changed == source:

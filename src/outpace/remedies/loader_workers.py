@@ -10,7 +10,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import set_loader_arguments
+from outpace.remedies.edits import data_change, set_loader_arguments
 from outpace.remedies.edits.loaders import OF_WORKERS
 from outpace.remedies.model import batch_bytes
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
@@ -111,7 +111,8 @@ class LoaderWorkers(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``num_workers`` in the DataLoader's construction."""
         arguments: dict[str, str | None] = {"num_workers": str(settings["workers"])}
-        arguments["persistent_workers"] = "True" if settings["workers"] else None
+        lasts = settings["workers"] and not data_change(source, evidence.input.where)
+        arguments["persistent_workers"] = "True" if lasts else None
         if not settings["workers"]:
             arguments |= dict.fromkeys(OF_WORKERS)
         changed = set_loader_arguments(source, evidence.input.where, arguments)

@@ -11,7 +11,7 @@ from outpace.records.finding import Keeps
 from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import set_loader_arguments
+from outpace.remedies.edits import data_change, set_loader_arguments
 from outpace.remedies.model import gain_without
 from outpace.seams.setup import AS_IS, Setup
 
@@ -103,5 +103,7 @@ class PersistentWorkers(Remedy):
         return "numerics" if evidence.input.by_chance else "exact"
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """``persistent_workers=True``."""
+        """``persistent_workers=True``, where these need not be told of changes."""
+        if data_change(source, evidence.input.where):
+            return source
         return set_loader_arguments(source, evidence.input.where, {"persistent_workers": "True"})

@@ -28,6 +28,7 @@ from outpace.remedies.edits.lines import (
 )
 from outpace.remedies.edits.loaders import (
     copy_without_waiting,
+    data_change,
     draw_slices,
     made_here,
     set_loader_arguments,
@@ -42,6 +43,7 @@ __all__ = [
     "add_method",
     "after_model",
     "copy_without_waiting",
+    "data_change",
     "decorate",
     "draw_slices",
     "gradients_to_none",

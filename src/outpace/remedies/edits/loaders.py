@@ -26,6 +26,8 @@ OF_WORKERS = ("prefetch_factor", "timeout", "multiprocessing_context")
 """arguments that a DataLoader without workers refuses"""
 TOLD_OTHERWISE = ("batch_size", "sampler", "batch_sampler")
 """of a DataLoader, once its sampler is one of batches"""
+LATER: tuple[type[ast.stmt], ...] = (ast.FunctionDef, ast.For, ast.While)
+"""what is in these may run once the loader is made, wherever it stands"""
 NOT_TRAINING = ("val", "test", "eval", "dev", "hold")
 
 
@@ -104,6 +106,38 @@ def wrap_data_set(source: str, where: str | None, function: str) -> str:
         return script.changed(*changes)
 
     return edited(source, edit)
+
+
+def data_change(source: str, where: str | None) -> bool:
+    """Whether the script changes the training's data set while it trains, as by ``data.set_epoch(3)``: what
+    workers have, or what was kept of it, would then stay as it was.
+    """
+    try:
+        script = Script(source)
+    except ValueError:
+        return False
+    calls = loader_calls(script, where)
+    data = [argument(call, "dataset", LOADER_POSITIONS) for call in calls]
+    own = {dotted(each) for each in data if each is not None}
+    own |= {f"{name}.dataset" for call in calls if (name := variable(script, call))}
+    made = max((call.lineno for call in calls), default=0)
+    loops = [loop for kind in LATER for loop in script.every(kind)]
+
+    def comes_later(line: int) -> bool:
+        return line > made or any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)
+
+    return any(
+        dotted(asked.value) in own - {""} and comes_later(asked.lineno) and _sets(script, asked)
+        for asked in script.every(ast.Attribute)
+    )
+
+
+def _sets(script: Script, asked: ast.Attribute) -> bool:
+    """Whether an attribute is set, or is a method that is called for what it does."""
+    if not isinstance(asked.ctx, ast.Load):
+        return True
+    call = script.parents.get(asked)
+    return isinstance(call, ast.Call) and isinstance(script.parents.get(call), ast.Expr)
 
 
 def _asks_of(script: Script, name: str, attribute: str = "") -> bool:

@@ -39,6 +39,17 @@ def test_validation_is_to_take_a_twentieth() -> None:
     assert not ValidateLess().applies(once).yes
 
 
+@pytest.mark.parametrize(
+    ("validations", "yes", "every"), [(1, False, 1), (3, True, 3), (90, True, 4)]
+)
+def test_validations_count_and_not_epochs(validations: int, yes: bool, every: int) -> None:
+    """One test after all epochs leaves none to leave out; of several in an epoch there are more to."""
+    found = taking(0.2, "validation")
+    found = replace(found, run=replace(found.run, validations=validations))
+    assert ValidateLess().applies(found).yes is yes
+    assert ValidateLess().settings(found) == {"every": every}
+
+
 @pytest.mark.parametrize(("off", "yes"), [(0.9, False), (1.1, True)])
 def test_checkpoints_that_take_a_visible_part(off: float, yes: bool) -> None:
     found = taking(off * async_checkpoint.WORTH, "checkpoint")

@@ -132,6 +132,7 @@ def collect(
             total_steps=total,
             epoch_steps=watcher.steps_of_epoch(),
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
+            validations=_validations(came, None if finished else total),
             recurring=tuple(one for one in came if one.every is None or not finished),
             starts_s=outside.get("input", 0.0),
             slope_s=seen.slope,
@@ -224,6 +225,12 @@ def _outside(came: Sequence[Recurring], total: int | None) -> dict[str, float]:
     for one in came:
         seconds[one.name] += one.seconds(total) if total else one.so_far_s
     return seconds
+
+
+def _validations(came: Sequence[Recurring], total: int | None) -> int | None:
+    """How many a run of so many steps has, or had by now."""
+    found = [one for one in came if one.name == "validation"]
+    return sum(one.times(total) if total else one.count for one in found) if found else None
 
 
 def ended(samples: Counter[Line], since: Counter[Line]) -> Counter[Line]:

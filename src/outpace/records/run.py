@@ -69,6 +69,8 @@ class Run(msgspec.Struct, frozen=True):
     validation_s: float | None = None
     """time of a validation on the loaders that nothing was drawn from, predicted; None where one was
     seen, or there is no such loader"""
+    validations: int | None = None
+    """that the run has, as far as one can see; None where none came between steps"""
     leaves: tuple[str, ...] = ()
     """``file:line`` of conditions by which the loop around the training may end sooner"""
     recurring: tuple[Recurring, ...] = ()

@@ -1,4 +1,4 @@
-"""validate_less: validation every few epochs."""
+"""validate_less: validation every few times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AIM = 0.05
 
 @final
 class ValidateLess(Remedy):
-    """Validate every few epochs, and once at the end.
+    """Validate every few times, and once at the end.
 
     Helps where validation takes a good part of the run and nobody looks at every one of its
     figures.
@@ -41,7 +41,9 @@ class ValidateLess(Remedy):
         share, epochs = evidence.share("validation"), evidence.input.epochs
         if share < WORTH:
             return Verdict(False, f"validation takes {100 * share:.1f} % of the run")
-        if epochs is not None and epochs < 2:
+        if evidence.run.validations == 1:
+            return Verdict(False, "the run has one validation")
+        if evidence.run.validations is None and epochs is not None and epochs < 2:
             return Verdict(False, "the run has one epoch")
         return Verdict(True, f"validation takes {100 * share:.0f} % of the run")
 
@@ -49,7 +51,8 @@ class ValidateLess(Remedy):
         """So seldom that it takes a twentieth of the run."""
         share = evidence.share("validation")
         every = math.ceil(share / AIM) if share else 1
-        return {"every": max(1, min(every, evidence.input.epochs or every))}
+        most = evidence.run.validations or evidence.input.epochs or every
+        return {"every": max(1, min(every, most))}
 
     def predict(
         self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS

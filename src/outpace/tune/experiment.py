@@ -86,6 +86,8 @@ BEYOND = 1.1
 MOST_PARTS = 3
 COMPUTE, CHANGES = "compute", "changes of the model"
 """contests, of which one is the last"""
+LEAST_WATCHED = 2
+"""steps as they are, however long: those that are looked into take longer, and tell of no others"""
 LEAST_AFTER_START_S = 5.0
 """that are left of the time, where the script's start counts too"""
 HARDLY = 0.15
@@ -344,7 +346,7 @@ class Experiment:
             if until is not None:
                 over = self.host.steps >= until
             else:
-                over = enough or spent > 0.6 * self.time_s
+                over = enough or (spent > 0.6 * self.time_s and watched >= LEAST_WATCHED)
             if over:
                 self.observed.found.input["worker_growth_bytes"] = workers.growth()
                 self.observed.found.others_cores = others = self.others.cores()

@@ -1289,6 +1289,9 @@ def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
         "90 % of it multiplies by zeros"
         in {f.cause: f for f in findings(empty)}["arithmetic"].reason
     )
+    beside = replace(compute, flops=1e9, sequence_flops=0.25e9, padding=0.8)
+    found = {f.cause: f for f in findings(replace(plain, compute=beside))}["arithmetic"]
+    assert found.gain.speedup == pytest.approx(1 / (1 - 0.25 * 0.8 * 0.9), rel=0.02)
     few = replace(plain, compute=replace(compute, flops=2e9, padding=0.05))
     assert "padding" not in {f.cause: f for f in findings(few)}["arithmetic"].reason
 

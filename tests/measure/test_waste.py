@@ -222,3 +222,18 @@ def test_zeros_that_are_data_are_no_padding() -> None:
     for row in range(4):
         days[row, 40 + row :] = 0
     assert padded_vectors(days) == (0.0, 0.0)
+
+
+def test_what_has_no_positions_has_none_that_are_padding() -> None:
+    """A picture's products beside those of its caption."""
+    waste, table = Waste(), torch.randn(5000, 64)
+    captions = torch.randint(1, 5000, (16, 77))
+    captions[:, 20:] = 0
+    waste.see("mm", (torch.randn(16, 3000), torch.randn(3000, 64)), 100.0)
+    waste.see("embedding", (table, captions), 0.0)
+    waste.see("mm", (torch.randn(16 * 77, 64), torch.randn(64, 64)), 10.0)
+    waste.see("bmm", (torch.randn(64, 77, 16), torch.randn(64, 16, 77)), 5.0)
+    waste.see("mm", (torch.randn(16, 3000), torch.randn(3000, 64)), 100.0, backward=True)
+    waste.see("mm", (torch.randn(64, 16 * 77), torch.randn(16 * 77, 64)), 10.0, backward=True)
+    assert waste.padding == pytest.approx(57 / 77)
+    assert waste.sequence_flops == 25.0

@@ -152,5 +152,5 @@ def test_a_proof_that_measured_nothing_has_no_chart() -> None:
         session.proof, proven=False, difference=None, high=None, reason="a run of the proof failed"
     )
     page = render_html(msgspec.structs.replace(session, proof=proof))
-    assert "Not proven. a run of the proof failed" in page
+    assert "Not proven: a run of the proof failed" in page
     assert "at most" not in page[page.index('id="proof"') : page.index('id="recipe"')]

@@ -369,18 +369,22 @@ def _useless(evidence: Evidence) -> tuple[float, float, str]:
     """
     compute = evidence.compute
     empty = compute.empty_flops / compute.flops if compute.flops else 0.0
-    spared = compute.trimmed if compute.trimmed >= LEAST_USELESS else compute.padding
+    sequences = 1.0
+    if compute.flops and compute.sequence_flops is not None:
+        sequences = min(1.0, compute.sequence_flops / compute.flops)
+    trimmed, padding = sequences * compute.trimmed, sequences * compute.padding
+    spared = trimmed if trimmed >= LEAST_USELESS else padding
     if spared < empty:
         what = f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of"
         return empty, empty, what + " one-hot rows (nn.Embedding, gather)"
     what = f"and {100 * compute.padding:.0f} % of its positions are padding"
-    if compute.trimmed < LEAST_USELESS:
+    if trimmed < LEAST_USELESS:
         what += ": batches of sequences of one length would do without"
-        return compute.padding, compute.padding, what
+        return padding, padding, what
     what += (
         f", {100 * compute.trimmed:.0f} % beyond the longest sequence of the batch: padded to that "
         "length they are gone"
     )
-    if compute.padding - compute.trimmed >= LEAST_USELESS:
+    if padding - trimmed >= LEAST_USELESS:
         what += "; batches of sequences of one length would do without the others"
-    return compute.trimmed, compute.padding, what
+    return trimmed, padding, what

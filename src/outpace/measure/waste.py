@@ -34,7 +34,8 @@ class Table(NamedTuple):
 class Waste:
     """Looks at what operators are given.
 
-    ``flops``: those with a zero in the product; ``padding`` and ``trimmed`` as `padded` tells.
+    ``flops``: those with a zero in the product; ``padding`` and ``trimmed`` as `padded` tells, of what
+    ``sequence_flops`` are spent on.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,10 @@ class Waste:
         self.batches: dict[int, torch.Tensor] = {}
         """sequences of vectors, by their memory"""
         self.padding = self.trimmed = 0.0
+        self.positions: set[int] = set()
+        """lengths by which operands of sequences are known: theirs, and that of all in a batch"""
+        self.sequence_flops = 0.0
+        """with such an operand: a picture's, or a user's, beside them have none of their padding"""
         self.given: set[int] = set()
         """memory of operands of the forward pass that are all but empty"""
         self.entries = 0
@@ -66,11 +71,15 @@ class Waste:
         if name == "embedding" and not self.packed:
             entries = len(args[0])
             if entries >= self.entries:
-                before = (self.padding, self.trimmed) if entries == self.entries else (0.0, 0.0)
-                self.entries = entries
-                self.padding, self.trimmed = max(before, padded(args[1]))
+                if entries > self.entries:
+                    self.entries, self.padding, self.trimmed = entries, 0.0, 0.0
+                    self.positions, self.sequence_flops = set(), 0.0
+                self.padding, self.trimmed = max((self.padding, self.trimmed), padded(args[1]))
+                self._note_positions(args[1])
         if not self.entries and not self.packed and not backward:
             self._look_at_features(name, args, flops)
+        if flops and any(self.positions.intersection(t.shape) for t in tensors_in(args)):
+            self.sequence_flops += flops
         if flops:
             looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
             empty, tensor = max(
@@ -100,6 +109,11 @@ class Waste:
     def _note(self, batch: torch.Tensor) -> None:
         if batch.numel() >= FEWEST:
             self.padding, self.trimmed = max((self.padding, self.trimmed), padded_vectors(batch))
+            self._note_positions(batch)
+
+    def _note_positions(self, batch: torch.Tensor) -> None:
+        if batch.dim() > 1 and min(batch.shape[:2]) > 1:
+            self.positions |= {batch.shape[1], batch.shape[0] * batch.shape[1]}
 
     def use(self, name: str, args: Any) -> None:
         """An operator before the backward pass: what it is given may get a gradient everywhere."""

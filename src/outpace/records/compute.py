@@ -195,6 +195,8 @@ class Compute(msgspec.Struct, frozen=True):
     """share of the positions of a batch of sequences that are padding"""
     trimmed: float = 0.0
     """that lie beyond the longest sequence of the batch"""
+    sequence_flops: float | None = None
+    """of ``flops``, those spent on the sequences that these are shares of; None: not known"""
     untouched_bytes: float = 0.0
     """of the parameters that gradients are made for: rows of embeddings that a step looks up none of, whose
     gradients are zeros"""

@@ -206,7 +206,7 @@ def proof_sentence(proof: Proof | None) -> str:
         return reason or "Not needed: every remedy of the recipe keeps the same bits."
     head = "No worse" if proof.proven else "Not proven"
     if proof.difference is None or proof.high is None:
-        return f"{head}. {reason}".strip()
+        return f"{head}: {reason}" if reason else f"{head}."
     name = words.plain(proof.measure)
     side = "worse" if proof.difference > 0 else "better"
     most, margin = _percent(proof.high), _percent(proof.margin)

@@ -191,6 +191,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         autocast=counter.count.half,
         padding=counter.waste.padding,
         trimmed=counter.waste.trimmed,
+        sequence_flops=counter.waste.sequence_flops,
         empty_flops=counter.waste.flops,
         ignored=counter.ignored.share,
         ignored_s=counter.ignored.seconds if on_cpu else 0.0,

@@ -83,7 +83,7 @@ def prove_recipe(
     needed = shortest_s(evidence, seeds) + seeds * compiling_s(rest)
     left = max(0.0, deadline - monotonic())
     if within and needed > OVER * left:
-        why = f"the shortest takes {duration(needed)}, {duration(left)} of --time was left"
+        why = f"the shortest proof takes {duration(needed)}, {duration(left)} of --time was left"
         part, out = None, rest
         proof = msgspec.structs.replace(NO_TIME, reason=why, needed_s=needed)
     else:

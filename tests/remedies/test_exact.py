@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from outpace.records.compute import ByHand
 from outpace.records.evidence import Evidence
 from outpace.remedies.cache_samples import CacheSamples
 from outpace.remedies.fetch_threads import FetchThreads
@@ -29,6 +30,8 @@ def test_a_forward_pass_that_leaves_something_behind_is_proven_once_it_runs_once
 
 def test_gradients_that_the_script_looks_at_are_used() -> None:
     assert NoUnusedGradients().applies(RECOMPUTED).yes
+    averaged = replace(RECOMPUTED.compute, by_hand=ByHand(1e-3, 68, "train.py:81"))
+    assert NoUnusedGradients().applies(replace(RECOMPUTED, compute=averaged)).yes, "as a teacher's"
     read = replace(RECOMPUTED, compute=replace(RECOMPUTED.compute, unused_read=True))
     assert not NoUnusedGradients().applies(read).yes
 

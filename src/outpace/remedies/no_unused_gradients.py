@@ -36,10 +36,8 @@ class NoUnusedGradients(Remedy):
         compute = evidence.compute
         if not compute.unused:
             return Verdict(False, "an optimizer has all parameters that get gradients")
-        if evidence.ranks or compute.by_hand is not None:
-            return Verdict(
-                False, "ranks or lines of the script may use gradients that no optimizer has"
-            )
+        if evidence.ranks:
+            return Verdict(False, "ranks may use gradients that no optimizer has")
         if compute.unused_read:
             return Verdict(
                 False, "the script looks at gradients itself, maybe at those that no optimizer has"

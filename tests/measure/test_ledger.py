@@ -220,6 +220,22 @@ def test_what_takes_longer_with_each_step_goes_on_growing() -> None:
         assert growing(other) == 0.0
 
 
+def test_steps_that_are_held_up_hide_no_growth() -> None:
+    """A table of all steps so far, written anew each time, on a machine that is busy now and then."""
+    draw = random.Random(1)
+
+    def took(step: int) -> int:
+        held_up = draw.randint(5_000_000, 40_000_000) if draw.random() < 0.1 else 0
+        return round((600_000 + 11_000 * step) * draw.uniform(0.7, 1.6)) + held_up
+
+    steps = [
+        Step(i, 30_000_000, 0, {"elsewhere": took(i)}, 1, 8, True) for i in range(40, 340)
+    ]
+    assert growing(steps) == pytest.approx(12e-6, rel=0.3)
+    level = [Step(i, 30_000_000, 0, {"elsewhere": took(0)}, 1, 8, True) for i in range(300)]
+    assert growing(level) == 0.0
+
+
 def test_what_a_validation_prints_and_draws_comes_with_it_and_not_with_steps() -> None:
     drawn, judged = at(3, "validation"), at(4, "validation")
     seen = Seen(0.0, steps(0.0), 10, {"validation": 8.0}, Counter({drawn: 30, judged: 10}))

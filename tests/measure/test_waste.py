@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.measure.waste import Waste, padded, padded_vectors, zeros
+from outpace.measure.waste import Paddings, Waste, padded, padded_vectors, zeros
 
 
 def sequences(length: int, kept: int) -> torch.Tensor:
@@ -237,3 +237,19 @@ def test_what_has_no_positions_has_none_that_are_padding() -> None:
     waste.see("mm", (torch.randn(64, 16 * 77), torch.randn(16 * 77, 64)), 10.0, backward=True)
     assert waste.padding == pytest.approx(57 / 77)
     assert waste.sequence_flops == 25.0
+
+
+def test_padding_of_several_batches_is_that_of_their_mean() -> None:
+    """One in two has a long sequence in it, to which all of it has to be padded."""
+    paddings, table = Paddings(), torch.randn(5000, 8)
+    for longest in (40, 160, 40, 160):
+        tokens = torch.randint(1, 5000, (16, 160))
+        tokens[:, 40:] = 0
+        tokens[0, : longest] = 7
+        tokens[0, longest:] = 0
+        paddings.see(torch.randn(160, 8), torch.arange(160).repeat(16, 1))
+        paddings.see(table, tokens)
+    padding, trimmed = paddings.mean() or (0.0, 0.0)
+    assert trimmed == pytest.approx(0.5 * 120 / 160)
+    assert padding == pytest.approx(0.5 * (0.75 + 0.75 * 15 / 16))
+    assert Paddings().mean() is None

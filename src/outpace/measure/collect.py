@@ -318,7 +318,12 @@ def _compute(
         facts["where"] = calls.where  # no module: what the script computes itself
     if found.frozen is not None:
         facts.update(found.frozen.facts())
-    return Compute(**{**facts, **found.compute})
+    facts |= found.compute
+    # One step was counted; the looks at learning saw more batches.
+    several = found.health.paddings.mean() if found.health is not None else None
+    if facts.get("padding") and several is not None:
+        facts["padding"], facts["trimmed"] = several
+    return Compute(**facts)
 
 
 def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from outpace.measure.not_finite import who_made_it
 from outpace.measure.statistics import median
 from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
+from outpace.measure.waste import Paddings
 from outpace.records.health import Health
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
@@ -91,6 +92,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.gradients: dict[str, list[float]] = {}
         self.activations = Activations()
         self.loss_inputs = LossInputs()
+        self.paddings = Paddings()
         self.labels: list[Labels] = []
         self.guesses = Marks[str]()
         """on what a model chose in this step, or was made up: as a label it is no data's"""
@@ -210,6 +212,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         if when != "forward":
             return
         self.activations.see(name, args, kwargs, out)
+        if name == "embedding":
+            self.paddings.see(args[0], args[1])
         self.loss_inputs.see(name, args, out, batch=self.host.batch_size, step=self.host.steps)
         if name == "nll_loss_forward" and self._is_of_batch(args[1]):
             # One label a sample: words of a text are as rare as they are.

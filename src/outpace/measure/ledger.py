@@ -36,8 +36,10 @@ SMALLEST_ROW = 0.01
 FEWEST = 3
 """samples that a place is told by"""
 WARM_UP = 2
-FEWEST_GROWING, SURELY_GROWS, MUCH_GROWING = 30, 0.8, 0.05
+FEWEST_GROWING, SURELY_GROWS, MUCH_GROWING = 30, 0.9, 0.05
 """steps, the correlation, and the part of a step by which it has grown, from which on something grows"""
+BLOCKS = 10
+"""that the steps are divided into to tell it"""
 GROWING = ("elsewhere", "logging")
 """kinds of lines that may"""
 IN_EITHER_HALF = 0.5
@@ -119,17 +121,23 @@ def growing(steps: Sequence[Step]) -> float:
     goes through all that it has noted so far; 0 where that is not sure.
     """
     clean = clean_steps(list(steps))
-    at = [float(step.index) for step in clean]
-    took = [step.phases.get("elsewhere", 0) / 1e9 for step in clean]
-    if len(clean) < FEWEST_GROWING or len(set(took)) < 2 or correlation(at, took) < SURELY_GROWS:
+    if len(clean) < FEWEST_GROWING:
+        return 0.0
+    # The medians of some steps each: single ones may be held up for long.
+    size = len(clean) / BLOCKS
+    blocks = [clean[round(i * size) : round((i + 1) * size)] for i in range(BLOCKS)]
+    at = [median([float(step.index) for step in block]) for block in blocks]
+    took = [median([step.phases.get("elsewhere", 0) / 1e9 for step in block]) for block in blocks]
+    if len(set(took)) < 2 or correlation(at, took) < SURELY_GROWS:
         return 0.0
     slope, begin = linear_regression(at, took)
-    half = len(at) // 2
+    half = BLOCKS // 2
     halves = [
         linear_regression(at[part], took[part])[0] for part in (slice(half), slice(half, None))
     ]
-    rise = slope * (at[-1] - at[0])
-    much = rise > MUCH_GROWING * mean_of(clean)[0] and rise > begin + slope * at[0]
+    first, last = clean[0].index, clean[-1].index
+    rise = slope * (last - first)
+    much = rise > MUCH_GROWING * mean_of(clean)[0] and rise > begin + slope * first
     return slope if much and min(halves) >= IN_EITHER_HALF * slope else 0.0
 
 

@@ -139,6 +139,30 @@ class Waste:
         )
 
 
+class Paddings:
+    """Padding of what is looked up in the largest table, batch by batch: some have a long sequence in them,
+    and others none.
+    """
+
+    def __init__(self) -> None:
+        self.entries = 0
+        self.found: list[tuple[float, float]] = []
+
+    def see(self, table: torch.Tensor, indices: torch.Tensor) -> None:
+        """A batch, or a part of it."""
+        if len(table) > self.entries:
+            self.entries, self.found = len(table), []
+        if len(table) == self.entries and indices.dim() == 2 and min(indices.shape) > 1:
+            self.found.append(padded(indices))
+
+    def mean(self) -> tuple[float, float] | None:
+        """As `padded` tells of one; None where there was none."""
+        if not self.found:
+            return None
+        padding, trimmed = (sum(each) / len(self.found) for each in zip(*self.found, strict=True))
+        return padding, trimmed
+
+
 def zeros(tensor: torch.Tensor) -> float:
     """Share of zeros in a matrix of some size; 0 for anything else, as one that is stored as sparse."""
     if tensor.dim() < 2 or tensor.numel() < FEWEST or not tensor.is_floating_point():

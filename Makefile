@@ -44,7 +44,7 @@ demo: $(STAMP) $(IMAGES)
 test: export OMP_WAIT_POLICY := passive
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu" $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not gpu" $(TESTS)
 
 test-slow: export OMP_WAIT_POLICY := passive
 

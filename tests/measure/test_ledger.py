@@ -228,9 +228,7 @@ def test_steps_that_are_held_up_hide_no_growth() -> None:
         held_up = draw.randint(5_000_000, 40_000_000) if draw.random() < 0.1 else 0
         return round((600_000 + 11_000 * step) * draw.uniform(0.7, 1.6)) + held_up
 
-    steps = [
-        Step(i, 30_000_000, 0, {"elsewhere": took(i)}, 1, 8, True) for i in range(40, 340)
-    ]
+    steps = [Step(i, 30_000_000, 0, {"elsewhere": took(i)}, 1, 8, True) for i in range(40, 340)]
     assert growing(steps) == pytest.approx(12e-6, rel=0.3)
     level = [Step(i, 30_000_000, 0, {"elsewhere": took(0)}, 1, 8, True) for i in range(300)]
     assert growing(level) == 0.0

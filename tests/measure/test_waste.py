@@ -245,7 +245,7 @@ def test_padding_of_several_batches_is_that_of_their_mean() -> None:
     for longest in (40, 160, 40, 160):
         tokens = torch.randint(1, 5000, (16, 160))
         tokens[:, 40:] = 0
-        tokens[0, : longest] = 7
+        tokens[0, :longest] = 7
         tokens[0, longest:] = 0
         paddings.see(torch.randn(160, 8), torch.arange(160).repeat(16, 1))
         paddings.see(table, tokens)

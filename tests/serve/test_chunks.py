@@ -202,7 +202,7 @@ def test_images_may_be_made_smaller(tmp_path: Path, make: Any) -> None:
 
 
 def test_resizing_is_refused_where_no_images_are_told_of(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--resize is for records of encoded images"):
+    with pytest.raises(UsageError, match="--resize is for encoded images"):
         pack(litdata_folder(tmp_path / "lit"), tmp_path / "packed", resize=5)
 
 

@@ -115,6 +115,7 @@ def test_a_third_one_is_counted_from_the_scripts_begin(
     assert evidence_of(tmp_path / "s").run.from_step == 70
 
 
+@pytest.mark.slow
 def test_trials_of_those_that_take_turns_are_not_cut_short(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -126,7 +127,7 @@ def test_trials_of_those_that_take_turns_are_not_cut_short(
         second(models[1], optimizers[1], 12)
     """
     )
-    words = ("--json", "--quiet", "--time", "60", "--session", str(tmp_path / "s"), str(path))
+    words = ("--json", "--quiet", "--time", "90", "--session", str(tmp_path / "s"), str(path))
     done = outpace("tune", *words, "--recipe", str(tmp_path / "fast.toml"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert evidence_of(tmp_path / "s").run.mixes

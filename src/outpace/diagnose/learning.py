@@ -15,7 +15,7 @@ from statistics import mean, median, stdev
 
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Learning
-from outpace.records.health import Health
+from outpace.records.health import HUGE, Health
 
 LARGE_UPDATE = 0.1
 """|change| / |weights| a step; 1e-3 is usual, 1e-4 to 1e-2 healthy (calibrated)"""
@@ -36,8 +36,6 @@ MOST_SPIKES = 0.02
 EXPLODED = 100.0
 """|gradient| / |weights| before the first step: 0.01 to 1 as a rule, of a loss summed over a batch a hundred
 times that (calibrated)"""
-HUGE = 1e30
-"""and from which on they were not finite"""
 VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4

@@ -37,7 +37,7 @@ from outpace.measure.statistics import median
 from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
 from outpace.measure.waste import Paddings
-from outpace.records.health import Health
+from outpace.records.health import HUGE, Health
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
@@ -53,8 +53,6 @@ RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
 GONE = 1e-4
 """of its largest value: a rate below it changes nothing any more"""
-HUGE = 1e30
-"""for what is not finite, which a record cannot tell"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
@@ -293,19 +291,21 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             # Those of other kinds may be shards, which all ranks would have to be asked for.
             whole = [p for p in learned_by([optimizer]) if type(p) is nn.Parameter]
             self.from_zero |= {id(p) for p in whole if not bool(p.any())}
-            if (
-                getattr(optimizer, "grad_scale", None) is None
-            ):  # else gradients are a GradScaler's yet
+            # Else gradients are a GradScaler's yet.
+            if getattr(optimizer, "grad_scale", None) is None:
                 self._see_first(optimizer, whole)
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
         self.watching = watching
 
     def _see_first(self, optimizer: Any, parameters: list[nn.Parameter]) -> None:
-        matrices = [p for p in parameters if p.dim() > 1 and p.grad is not None]
-        matrices = [p for p in matrices if p.grad is not None and not p.grad.is_sparse]
+        matrices, gradients = list[nn.Parameter](), list[float]()
+        for parameter in parameters:
+            grad = parameter.grad
+            if parameter.dim() > 1 and grad is not None and not grad.is_sparse:
+                matrices.append(parameter)
+                gradients.append(float(grad.norm()))
         weights = math.hypot(*(float(p.detach().norm()) for p in matrices))
-        gradients = [float(p.grad.norm()) for p in matrices if p.grad is not None]
         if weights > 0:
             largest = max(range(len(matrices)), key=gradients.__getitem__)
             ratio = math.hypot(*gradients) / weights

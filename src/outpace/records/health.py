@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+HUGE = 1e30
+"""for what is not finite, which JSON cannot tell"""
+
 
 class Health(msgspec.Struct, frozen=True):
     """Gradients, updates, activations and labels of the steps looked at."""
@@ -15,7 +18,7 @@ class Health(msgspec.Struct, frozen=True):
     first_update_ratio: float | None = None
     """the same at the first looks"""
     first_gradient: float | None = None
-    """|gradient| / |weights| of all weight matrices together, before the first update; 1e30 if not finite"""
+    """|gradient| / |weights| of all weight matrices, before the first update; `HUGE` if not finite"""
     first_where: str | None = None
     """the matrix whose gradient is largest there"""
     warming_up: bool = False

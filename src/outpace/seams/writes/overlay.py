@@ -132,9 +132,8 @@ class Overlay:
             if part in ("", "."):
                 continue
             if part == "..":
-                if done and not is_folder(
-                    self.place(done)
-                ):  # nor does the kernel go back from there
+                # The kernel does not go back either from what is no folder.
+                if done and not is_folder(self.place(done)):
                     code = errno.ENOTDIR if self.exists(done) else errno.ENOENT
                     raise OSError(code, os.strerror(code), path)
                 done = done.rpartition("/")[0]

@@ -373,3 +373,24 @@ def test_a_contest_that_the_target_ends_in(setup: Setup, steps: int, told: bool)
     assert (seen, left) == (([contest], None) if told else ([], contest))
     scheduler.on_step(host.step())
     assert scheduler.cut_short() is None
+
+
+@dataclass
+class Played(FakeHost):
+    """One step in sixteen has an episode in it, which takes as long as twenty steps."""
+
+    def step(self) -> Step:
+        self.index += 1
+        seconds = 0.05 if self.chance.random() < 1 / 16 else 0.0025
+        wall = int(seconds * SECONDS[self.setup] / 0.1 * 1e9)
+        return Step(self.index, wall, wall, {}, 1, 8, True)
+
+
+def test_steps_that_now_and_then_take_long_are_met_by_all_arms() -> None:
+    """Blocks that are as short as one such step is long would hardly have one."""
+    misled = 0
+    for seed in range(40):
+        wanted = Contest({"as_is": AS_IS, "same": SAME}, 1e9, min_rounds=12, max_rounds=12)
+        gain = compete(wanted, Played(chance=random.Random(seed))).gain("same")
+        misled += not gain.low < 1.0 < gain.high
+    assert misled <= 4

@@ -27,7 +27,10 @@ from outpace.measure.sampler import Line
         ([Loop(200, True)], 210, 11),
         ([Loop(None, False), Loop(5, True)], 100, 5),
         ([Loop(None, False), Loop(50, True)], 100, 5),  # a count ends it before
-        ([Loop(None, False)], None, 1),
+        ([Loop(None, False, loader=True)], None, 1),
+        ([Loop(None, False)], None, None),  # over cycle(loader), say
+        ([Loop(None, False)], 100, 5),
+        ([Loop(None, False, while_=True)], 100, 5),  # around next()
         ([Loop(200, True)], None, None),
         ([], None, None),
     ],

@@ -838,3 +838,34 @@ def test_a_loss_that_is_given_probabilities_is_told_by_its_line(host: Host) -> N
 
     assert "test_health.py:" in (looked_at(host, net(), twice).softmax_twice or "")
     assert looked_at(host, net()).softmax_twice is None
+
+
+def test_an_encoder_and_its_decoder_learn_from_one_loss(host: Host) -> None:
+    watch = HealthWatch(host)
+    encoder, decoder = net(), nn.Linear(4, 1)
+    both = [torch.optim.SGD(m.parameters(), 0.1) for m in (encoder, decoder)]
+    looks = watch.look(3, 60.0)
+    for _ in range(4):
+        for optimizer in both:
+            optimizer.zero_grad()
+        decoder(encoder(torch.randn(8, 8))).mean().backward()
+        for optimizer in both:
+            optimizer.step()
+        next(looks, None)
+    assert watch.health().learners == 1
+
+
+def test_what_later_states_are_worth_is_told_by_a_copy(host: Host) -> None:
+    """As in Q-learning: its loss need not fall."""
+    model, target = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch = HealthWatch(host)
+    looks = watch.look(3, 60.0)
+    for _ in range(8):
+        with torch.no_grad():
+            later = target(torch.randn(8, 8)).amax(1, keepdim=True)
+        optimizer.zero_grad()
+        (model(torch.randn(8, 8)) - later).square().mean().backward()
+        optimizer.step()
+        next(looks, None)
+    assert watch.health().acts

@@ -13,7 +13,7 @@ import torch
 from tests.conftest import evidence_of, with_entry
 from tqdm import tqdm
 
-from outpace.measure.length import Unknown, variable
+from outpace.measure.expressions import Unknown, variable
 from outpace.measure.turns import Turns
 
 BATCHES = [(torch.zeros(1), torch.zeros(1)) for _ in range(12)]

@@ -68,7 +68,12 @@ IMAGES = Evidence(
         random_streams=("python",),
         sliceable=False,
         why_not_sliceable="samples are random",
-        images=Images(0.0025, 1.0, 150_000.0, True, 1.9, 1e-4, 2e-4, 16),
+        images=Images(
+            *(0.0025, 1.0, 150_000.0, True, 1.9, 1e-4, 2e-4, 16),
+            scaled_share=1.0,
+            scaled_saves_s=0.0015,
+            scaled_levels=9,
+        ),
     ),
     compute=Compute(
         forward_s=0.04,

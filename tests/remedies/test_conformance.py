@@ -33,7 +33,7 @@ EXPECTED = {
     *("wait_policy", "no_sync_items", "cudnn_benchmark", "checkpoint_activations"),
     *("accumulate_gradients", "flush_denormals", "allocator", "no_grad_eval", "validate_less"),
     *("async_checkpoint", "float32", "pack_data", "no_anomaly_detection"),
-    *("keep_activations", "no_unused_gradients"),
+    *("keep_activations", "no_unused_gradients", "decode_scaled"),
 }
 ACCEPTED = {
     "nothing": AS_IS,

@@ -213,3 +213,20 @@ def test_samples_of_a_nested_tensor_are_counted_and_not_cut_out() -> None:
     nested = torch.nested.nested_tensor([X, X[:2]])
     assert batch_size(nested) == 2
     assert not scalable(nested)
+
+
+def test_packed_sequences_and_graphs_are_counted_themselves() -> None:
+    packed = nn.utils.rnn.pack_sequence([torch.ones(5, 2), torch.ones(3, 2), torch.ones(1, 2)])
+    assert batch_size(packed) == 3
+    assert batch_size((packed, torch.zeros(3))) == 3
+
+    class Graphs:
+        def __init__(self) -> None:
+            self.x, self.y = torch.ones(17, 4), torch.zeros(2)
+
+        @property
+        def num_graphs(self) -> int:
+            return 2
+
+    assert batch_size(Graphs()) == 2
+    assert batch_size([Graphs(), torch.zeros(2)]) == 2

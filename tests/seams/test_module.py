@@ -174,3 +174,27 @@ def test_a_model_left_in_evaluation_mode_whose_gradients_are_added_up() -> None:
         assert isinstance(module, ModuleSeam)
         assert module.left_in_evaluation()[0] > 0
         assert module.evaluations().with_grad == 0
+
+
+def test_a_call_that_is_learnt_from_is_told_from_those_that_act() -> None:
+    """A network that acts on one state, with gradients recorded, for long before it learns from a batch."""
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+
+    def act() -> torch.Tensor:
+        return net(torch.randn(1, 4))  # acts
+
+    with hosted() as host:
+        for step in range(30):
+            act()
+            if step > 10:
+                states = torch.randn(32, 4)
+                net(states).sum().backward()  # learns
+                optimizer.step()
+                optimizer.zero_grad()
+        facts = host.roots[net]
+        assert host.batch_size == 32
+        assert facts.where is not None
+        line = int(facts.where.rpartition(":")[2])
+        assert "# learns" in Path(__file__).read_text().splitlines()[line - 1]
+        assert any("states" in names for *_, names in facts.callers)

@@ -145,3 +145,35 @@ def test_options_that_an_optimizer_has_not_are_not_left_in_it(kind: str) -> None
             assert keys(optimizer.state_dict()["param_groups"]) == plain
         assert not host.broken
     assert keys(optimizer.param_groups) == plain
+
+
+def fitted(iterations: int) -> tuple[int, list[float]]:
+    """An equation's coefficients by one call of LBFGS: steps seen, and the losses."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 5), torch.zeros(5, requires_grad=True)
+    wanted = torch.sin(x).sum(1)
+    optimizer = torch.optim.LBFGS(
+        [weight], lr=0.01, max_iter=iterations, tolerance_grad=0.0, tolerance_change=0.0
+    )
+    losses = []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (torch.sin(x * weight).sum(1) - wanted).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(float(loss.detach()))
+        return loss
+
+    with hosted() as host:
+        for _ in range(2):
+            optimizer.step(closure)  # type: ignore[arg-type]
+        assert not host.broken
+    return host.steps, losses
+
+
+def test_a_search_is_one_step_and_a_training_in_one_call_is_many() -> None:
+    steps, losses = fitted(20)
+    assert steps == 2
+    steps, losses = fitted(150)
+    assert len(losses) > 250
+    assert steps == len(losses) - 2 * 64

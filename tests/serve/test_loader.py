@@ -1121,3 +1121,22 @@ def refused_of(source: Any) -> str:
     finally:
         loader.close()
     return "nothing"
+
+
+@pytest.mark.parametrize("executor", ["auto", "none", "threads"])
+def test_what_is_chosen_draws_none_of_the_trainings_numbers(loaders: Any, executor: str) -> None:
+    """However often it is tried: a faster machine tries more."""
+
+    def mixed(batch: Any) -> Any:
+        return {**batch, "x": batch["x"] * torch.rand(())}
+
+    torch.manual_seed(3)
+    loader = loaders(Numbers(), 8, executor=executor, after=mixed)
+    before = torch.get_rng_state()
+    batches = iter(loader)
+    if executor != "threads":  # which draws as it goes
+        first = next(batches)["x"]
+        torch.set_rng_state(before)
+        again = next(iter(loaders(Numbers(), 8, executor="none", after=mixed)))["x"]
+        assert torch.equal(first, again)
+    batches.close()

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from outpace.errors import DataError, UsageError
 from outpace.serve.loader import Loader
-from outpace.serve.making import BatchMaker, Made, OnError, Request
+from outpace.serve.making import BatchMaker, Made, OnError, Request, takes_two
 
 
 class Store:
@@ -248,3 +248,13 @@ def test_what_is_done_with_a_batch_by_chance_is_kept_from_threads() -> None:
 
     with pytest.raises(UsageError, match="which threads would share"):
         next(iter(Loader([torch.ones(2)] * 8, 4, after=mixed, executor="threads")))
+
+
+def test_a_generator_may_have_a_default() -> None:
+    def own(sample: Any, rng: Any = None) -> Any:
+        return sample
+
+    assert takes_two(own)
+    assert takes_two(lambda sample, rng: sample)
+    assert not takes_two(lambda sample, size=3: sample)
+    assert not takes_two(lambda sample: sample)

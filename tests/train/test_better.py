@@ -105,3 +105,16 @@ def test_the_smallest_loss_is_kept_and_is_the_target() -> None:
     assert values[0] > 0.6
     assert result.stopped == "target"
     assert result.metric == min(values) <= 0.6
+
+
+@pytest.mark.parametrize("name", ["interval_score", "energy_score", "my_score"])
+def test_a_score_may_be_a_cost_and_what_it_is_taken_for_is_said(name: str) -> None:
+    larger, said = larger_is_better(named(name), None)
+    assert larger
+    assert "larger_is_better=False" in said
+    assert larger_is_better(named(name), False) == (False, "")
+
+
+@pytest.mark.parametrize("name", ["imprecision", "access_time", "accumulated_cost", "f"])
+def test_parts_of_other_words_tell_nothing(name: str) -> None:
+    assert larger_is_better(named(name), None) == (True, NOT_TOLD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -237,3 +237,16 @@ def test_a_checkpoint_that_a_later_one_makes_up_for_is_not_missed(
     result = fit(checkpoint=tmp_path, every=0, epochs=2)
     assert calls[0] > 1
     assert not any("could not be written" in note for note in result.notes)
+
+
+class Named(NamedTuple):
+    weights: torch.Tensor
+    count: int
+
+
+def test_a_named_tuple_stays_one() -> None:
+    state = {"extra": Named(torch.ones(2), 3)}
+    found = copied(state)
+    assert type(found["extra"]) is Named
+    assert found["extra"].count == 3
+    assert found["extra"].weights is not state["extra"].weights

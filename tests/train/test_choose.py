@@ -659,3 +659,8 @@ def test_what_cannot_be_told_by_the_loss_is_compared_by_the_metric() -> None:
     assert 0.5 < tried.cost <= 1.0  # an accuracy, nine in ten being of one class
     assert tried.base is not None
     assert 0.5 < tried.base <= 1.0
+
+
+def test_a_number_that_only_whole_trainings_find_is_not_compared() -> None:
+    with pytest.raises(UsageError, match="finds its number before a whole training"):
+        trainer().compare({"plain": "auto", "more": ["auto", "accumulation"]})

@@ -216,3 +216,48 @@ def test_after_another_resume_it_goes_on_so() -> None:
 def test_what_comes_before_it_goes_on_counts() -> None:
     clock, _ = gone_on(100.0, 100.0, 50, starting=7.0)
     assert (clock.elapsed, clock.read()) == (57.0, 57.0)
+
+
+def test_steps_in_the_place_of_a_budget_go_on_from_its_share() -> None:
+    time = Time()
+    first = Clock(60.0, None, time)
+    first.set_end(None, None, 0)
+    run(first, time, 0.1, most=300)
+    share = first.used
+    again = Clock(None, 3000, time)
+    again.load_state_dict(first.state_dict())
+    again.set_end(3000, "steps", 300)
+    used = []
+    for step in range(301, 3001):
+        time.s += 0.1
+        again.step_ended(step)
+        used.append(again.used)
+    assert used[0] == pytest.approx(share + (1 - share) / 2700)
+    assert used[1349] == pytest.approx(share + (1 - share) / 2)
+    assert used[-1] == 1.0
+
+
+def test_a_budget_in_the_place_of_epochs_goes_on_from_their_share() -> None:
+    time = Time()
+    first = Clock(3600.0, None, time)
+    first.set_end(1000, "epochs", 0)
+    run(first, time, 1.0, most=500)
+    assert first.used == pytest.approx(0.5)
+    again = Clock(3600.0, None, time)
+    again.load_state_dict(first.state_dict())
+    again.set_end(None, None, 500)
+    time.s += 31.0
+    again.step_ended(501)
+    assert again.used == pytest.approx(0.5 + 0.5 * 31 / 3100, rel=1e-3)
+
+
+def test_what_is_left_after_more_was_asked_for() -> None:
+    time = Time()
+    first = Clock(None, None, time)
+    first.set_end(20, "epochs", 0)
+    first.start()
+    run(first, time, 1.0)
+    again = Clock(None, None, time)
+    again.load_state_dict(first.state_dict())
+    again.set_end(40, "epochs", 20)
+    assert again.left_s(20) == pytest.approx(20.0)

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from outpace.cli.train import kept
 from outpace.records.session import read_session
@@ -139,7 +140,10 @@ def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(folder: Path) -
     name = latest.readlink().name
     assert name.endswith("-mine-reached")
     command = f"outpace report .outpace/{name} -o report.html"
-    assert done.stderr.splitlines()[-1].endswith(command)
+    *_, weights, report = done.stderr.splitlines()
+    assert report.endswith(command)
+    assert weights == f"outpace: the best weights: .outpace/{name}/best.pt"
+    torch.nn.Linear(8, 3).load_state_dict(torch.load(latest / "best.pt", weights_only=True))
     session = read_session(latest / "session.json")
     assert isinstance(session, Training)
     assert (session.what, session.stopped) == ("mine:reached", "target")

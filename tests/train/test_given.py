@@ -235,3 +235,21 @@ def test_what_is_interrupted_says_how_to_go_on(
     assert "interrupted at step 7" in said
     assert (f"goes on from {tmp_path / 'step-000000000'}" in said) == folder
     assert ("with checkpoint='runs/a'" in said) != folder
+
+
+class Frame:
+    """Columns by name, as of pandas."""
+
+    iloc = None
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize("given", [{"x": torch.ones(8, 8), "y": torch.zeros(8)}, Frame()])
+def test_what_has_columns_by_name_is_no_data_set(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"keys 'x', 'y'|a column"):
+        trainer(train=given, batch_size=24)

@@ -234,3 +234,33 @@ def test_ranks_count_what_told_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranks.judged(Judged(1.0, 1.0, 20, 10), 2, cpu) == Judged(70 / 40, 40 / 60, 60, 20)
     assert ranks.judged(Judged(math.nan, 1.0, 20, 20), 2, cpu) == Judged(2.0, 40 / 60, 60, 30)
     assert math.isnan(ranks.judged(Judged(math.nan, 1.0, 20), 2, cpu).loss)
+
+
+def equation(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    """Of a network and its slope."""
+    x = batch[0].detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    return (slope - 1.0).square().mean()
+
+
+@pytest.mark.parametrize("strategies", ["auto", ["one_cycle", "lr_finder"]])
+def test_a_loss_that_differentiates_is_validated_too(strategies: Any) -> None:
+    x, y = points()
+    result = fit(loss=equation, metric=None, train=(x, y), valid=(x, y), strategies=strategies,
+                 batch_size=24, epochs=3)  # fmt: skip
+    assert result.metric is not None
+    assert math.isfinite(result.metric)
+    assert not any("require grad" in note for note in result.notes)
+
+
+def test_outputs_that_a_metric_is_given_have_no_gradient() -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        weight = torch.ones((), requires_grad=True)
+        made = (outputs * weight).square().mean()
+        (slope,) = torch.autograd.grad(made, outputs, create_graph=True)
+        return made + slope.square().mean()
+
+    def off(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        return float(outputs.numpy().mean())
+
+    assert math.isfinite(fit(loss=loss, metric=off, larger_is_better=True, epochs=2).metric or 0.0)

@@ -288,3 +288,15 @@ def test_a_folder_for_checkpoints_is_not_ignored_without_a_word(tmp_path: Path) 
     with pytest.raises(UsageError, match="checkpoint= is given"):
         best_of(maker(Steps(), checkpoint=tmp_path / "runs"), seeds=2, quiet=True)
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_was_trained_is_there_where_no_mean_can_be_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise AttributeError("'dict' object has no attribute 'shape'")
+
+    monkeypatch.setattr("outpace.train.seeds.mean_of", fails)
+    result = best_of(maker(Steps()), 3, average=True)
+    assert result.metric is not None
+    assert any("no mean of the best was taken" in note for note in result.notes)

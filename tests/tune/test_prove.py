@@ -358,3 +358,28 @@ def test_a_margin_is_of_the_metric_in_the_mean_of_the_seeds() -> None:
         return Losses(plain.samples, plain.values, {"val_loss": value + worse})
 
     assert not prove(run, seeds=3, steps=60, margin=0.01).proven
+
+
+def test_losses_of_adversaries_prove_nothing() -> None:
+    ran: list[bool] = []
+
+    def run(seed: int, under: bool, steps: int) -> Losses | str:
+        ran.append(under)
+        return runner(0.0)(seed, under, steps)
+
+    proof = prove(run, seeds=3, steps=200, margin=0.01, by_loss=False)
+    assert not proof.proven
+    assert "outpace.log" in proof.reason
+    assert ran == [False]
+
+
+def test_a_metric_of_adversaries_proves_what_their_losses_do_not() -> None:
+    def run(seed: int, under: bool, steps: int) -> Losses | str:
+        losses = runner(9.0 * under)(seed, under, steps)
+        assert isinstance(losses, Losses)
+        chance = random.Random(10 * seed + under)
+        return replace(losses, metrics={"fid": 20.0 + chance.gauss(0.0, 0.01)})
+
+    proof = prove(run, seeds=4, steps=200, margin=0.01, by_loss=False)
+    assert proof.proven
+    assert proof.measure == "fid"

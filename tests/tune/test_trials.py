@@ -14,7 +14,7 @@ from outpace.remedies.catalog import setup_of
 from outpace.seams.setup import AS_IS
 from outpace.tune.data_plan import Rival
 from outpace.tune.propose import candidates
-from outpace.tune.trials import Trials, keeps_samples
+from outpace.tune.trials import Trials, in_own_processes, keeps_samples
 from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES
 
 
@@ -160,6 +160,7 @@ def _pairs(*trials: Trial) -> list[tuple[str, Settings]]:
 def test_a_trial_that_the_script_ended_in_goes_on_in_its_next_run(same: bool) -> None:
     """With the rounds that it had, where it compares the same."""
     trials = Trials.__new__(Trials)
+    trials.evidence = IMAGES
     arms = {"accepted": AS_IS, "bf16": replace(AS_IS, autocast="bfloat16")}
     rounds = [[1.0, 0.5, 1.0, 0.5]] * 4  # lists, as a file has them
     base = repr(arms if same else {"accepted": AS_IS})
@@ -173,3 +174,19 @@ def test_a_trial_that_the_script_ended_in_goes_on_in_its_next_run(same: bool) ->
         assert trials.contest(arms, 8.0, "trying bf16").rounds == 0, "no round counts twice"
     else:
         assert trials.unfinished, "it is kept for what it is of"
+
+
+def test_arms_of_several_decoders_have_workers_of_their_own() -> None:
+    workers = msgspec.structs.replace(IMAGES.input, workers=3, prefetch_factor=4)
+    evidence = msgspec.structs.replace(IMAGES, input=workers)
+    arms = {"accepted": AS_IS, "decode_jpeg": replace(AS_IS, decoder="simplejpeg")}
+    one, other = (setup.feed for setup in in_own_processes(evidence, arms).values())
+    assert one != other
+    assert {feed.executor for feed in (one, other)} == {"processes"}
+    assert (one.workers, one.prefetch) == (other.workers, other.prefetch) == (3, 4)
+    assert in_own_processes(IMAGES, arms) == arms
+    alike = {"accepted": AS_IS, "bf16": replace(AS_IS, autocast="bfloat16")}
+    assert in_own_processes(evidence, alike) == alike
+    ahead = replace(AS_IS.feed, executor="ahead")
+    threads = {name: replace(setup, feed=ahead) for name, setup in arms.items()}
+    assert in_own_processes(evidence, threads) == threads

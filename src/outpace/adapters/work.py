@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from subprocess import DEVNULL
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from outpace.adapters.folder import reserved
 from outpace.adapters.launch import cpu_s_of, start, stop, wait
 from outpace.adapters.thrown_away import ThrownAway
+from outpace.adapters.unattended import unattended
 from outpace.errors import UsageError
 from outpace.measure.ceilings import MEASURING, ceilings
 from outpace.measure.machine import describe
@@ -89,6 +89,19 @@ class Work:
 
         Where it tells nothing for longer than ``spec["silent_s"]`` it is ended, and its status says so.
         """
+        if not self.runs:
+            return self._launch(entry, spec, folder, env, None)
+        with unattended() as stdin:  # nobody sees what a later run asks
+            return self._launch(entry, spec, folder, env, stdin)
+
+    def _launch(
+        self,
+        entry: str,
+        spec: Mapping[str, Any],
+        folder: Path,
+        env: Mapping[str, str],
+        stdin: int | None,
+    ) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         self.runs += 1
         output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
@@ -96,9 +109,8 @@ class Work:
                 "allow": [str(each) for each in (self.session, *self.allow)],
                 "command": self.target.kind == "command",
                 "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
-        # Nobody sees what a later run asks: the end of its input is the answer.
         child = start(self.target, session=folder, mode="experiment", spec=full, env=env,
-                      output=output, stdin=None if self.runs == 1 else DEVNULL)  # fmt: skip
+                      output=output, stdin=stdin)  # fmt: skip
         stopped: list[float] = []
         hung: list[float] = []
         most_s = spec.get("silent_s") or math.inf

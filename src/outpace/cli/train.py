@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -76,12 +76,12 @@ def command(
         result = trainer.fit(quiet=quiet)
         os.chdir(home)  # the user's code may have gone elsewhere
     from outpace.train import ranks
+    from outpace.train.checkpoint import BEST
 
     if ranks.leads():  # for all that train together
         record = dataclasses.replace(result, what=name).session
-        folder = kept(
-            record, session
-        )  # first, as nobody may be there any more to read what is printed
+        # First, as nobody may be there any more to read what is printed.
+        folder = kept(record, session, result.weights if trainer.checkpoint is None else None)
         if as_json:
             echo_json(record)
         else:
@@ -89,14 +89,20 @@ def command(
         if folder is not None and not quiet:
             from outpace.report.training import next_steps
 
+            if trainer.checkpoint is None:
+                click.echo(f"outpace: the best weights: {folder / BEST}", err=True)
             for step in next_steps(folder):
                 click.echo(f"outpace: {step.why}: {step.command}", err=True)
     missed = result.target is not None and result.time_to_target_s is None
     return 3 if missed else 0
 
 
-def kept(record: Training, session: Path | None) -> Path | None:
-    """The folder that it is written to; None where that fails, which is told: the result is printed."""
+def kept(
+    record: Training, session: Path | None, weights: dict[str, Any] | None = None
+) -> Path | None:
+    """The folder that it is written to, with ``weights`` that are nowhere else; None where that fails, which
+    is told: the result is printed.
+    """
     try:
         folder = session_folder(session, record.what.replace(".", "-"))
     except SessionError as error:
@@ -113,6 +119,14 @@ def kept(record: Training, session: Path | None) -> Path | None:
             shutil.rmtree(folder, ignore_errors=True)  # it was made just now
         return None
     mark_latest(folder)
+    if weights is not None:
+        from outpace.plan.safety import write
+        from outpace.train.checkpoint import BEST
+
+        try:
+            write(folder / BEST, weights)
+        except OSError as error:
+            click.echo(f"outpace: the weights cannot be kept in {folder}: {error}", err=True)
     return folder
 
 

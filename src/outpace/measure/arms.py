@@ -33,6 +33,8 @@ BLOCK_S = 0.12
 LONG_S = 3 * BLOCK_S
 """after so long a quarter of a block's steps will do: epochs that begin may take most of the time"""
 MOST_STEPS = 500
+FIRST_STEPS, SHORT_S = 16, BLOCK_S / 6
+"""of each arm before the rounds, which tell how many a block has: so many where they are short"""
 BASE_AFTER = 3
 WIDEST = 50.0
 """limits of a gain are not told beyond this, either way"""
@@ -224,8 +226,8 @@ class Scheduler:
         self.round = -1
         self.skip = 0
         self.wanted = 1
-        self.lengths: dict[str, int] = {}
-        """steps of each arm's block"""
+        self.seen: dict[str, tuple[int, float]] = {}
+        """steps of each arm before the rounds, and their seconds"""
         self.counted = 0
         self.begun = 0.0
         self.walls: list[float] = []
@@ -298,7 +300,7 @@ class Scheduler:
                 if name in self.excluded and name != contest.base:
                     contest.failed[name] = self.excluded[name]
             self.started = perf_counter() - contest.spent
-            self.round, self.open = -1, []
+            self.round, self.open, self.seen = -1, [], {}
             self._begin_round()
 
     def _begin_round(self) -> None:
@@ -328,11 +330,20 @@ class Scheduler:
         self.walls, self.cpus, self.counted, self.taken = [], [], 0, 0.0
         self._mark(name)
         self.skip = 2 if feeds else 1
-        self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
+        self.wanted = max(self._length(name), self._length(contest.base))
         self.host.switch(setup)
+
+    def _length(self, name: str) -> int:
+        """Steps of an arm that take as long as a block is to: now and then one has more in it than others, as
+        an episode that is played, and an arm with fewer steps than the base would seldom meet it.
+        """
+        steps, seconds = self.seen.get(name, (0, 0.0))
+        return max(1, min(MOST_STEPS, round(BLOCK_S * steps / max(seconds, 1e-6))))
 
     def _wanted(self) -> float:
         """Steps that a block needs."""
+        if self.round < 0:
+            return FIRST_STEPS if sum(self.walls) < SHORT_S else 1
         long = perf_counter() - self.begun > LONG_S
         return max(1.0, self.wanted / 4) if long else self.wanted
 
@@ -353,7 +364,8 @@ class Scheduler:
             spare.taken += self.taken
             spare.before += self.ready - self.queued()
         if self.round < 0:
-            self.lengths[name] = max(1, min(MOST_STEPS, round(BLOCK_S / max(wall, 1e-6))))
+            steps, seconds = self.seen.get(name, (0, 0.0))
+            self.seen[name] = steps + self.counted, seconds + wall * self.counted
         self.at += 1
         self._begin_block()
 

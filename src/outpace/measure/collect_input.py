@@ -140,11 +140,16 @@ def _drawn_by(dataset: Any) -> str:
 
 def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:
     """Turns of the loop around the loop over the loader; fewer where a count ends it before."""
-    turns = [loop.turns for loop in watcher.course.loops]
+    loops = watcher.course.loops
+    turns = [loop.turns for loop in loops]
     epochs: int | None = None
     if None in turns:  # else no loop is over the loader: a library's, or around next()
-        around = turns[turns.index(None) + 1 :]
-        epochs = 1 if not around else around[0] if None not in around else None
+        inner = turns.index(None)
+        around = turns[inner + 1 :]
+        if around:
+            epochs = around[0] if None not in around else None
+        elif loops[inner].loader:  # else it may begin anew, as around next() or over cycle(loader)
+            epochs = 1
     total = watcher.total_steps(micro_steps)
     if total is None or not epoch:
         return epochs

@@ -99,6 +99,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.carried = 0
         self.warming_up = False
         self.learners = 0
+        self.newest = 0, 0, 0
+        """backward passes before the newest step of an optimizer and before the last one, and which (id)"""
+        self.together: dict[int, int] = {}
+        """optimizers (id) that learn from one loss with another"""
         self.acts = False
         self.bad_gradient: str | None = None
         self.not_optimized: tuple[str, ...] = ()
@@ -126,6 +130,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         """the main optimizer (id), steps and its rate, whenever there was a look"""
         host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
+        register_optimizer_step_pre_hook(self._note_together)
         register_optimizer_step_pre_hook(self._before_first)
         register_optimizer_step_pre_hook(self._guarded(self._before_update))
         register_optimizer_step_post_hook(self._guarded(self._after_update))
@@ -266,11 +271,39 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         """The models (id) that each optimizer trains; one that several train parts of counts once."""
         roots = [m for m, facts in list(self.host.roots.items()) if facts.training_calls]
         held = {id(m): {id(p) for p in m.parameters()} for m in roots}
-        taught = set()
+        taught: dict[int, set[int]] = {}
         for optimizer in list(self.host.optimizers):
-            own = held_by(optimizer)
-            taught.add(frozenset(m for m, parameters in held.items() if parameters & own))
-        return taught - {frozenset()}
+            own, one = held_by(optimizer), id(optimizer)
+            models = taught.setdefault(self.together.get(one, one), set())
+            models |= {m for m, parameters in held.items() if parameters & own}
+        return {frozenset(models) for models in taught.values()} - {frozenset()}
+
+    def _note_together(self, optimizer: Any, *_: Any) -> None:
+        """Optimizers that step after the same backward pass, the only one since others stepped, learn from
+        one loss, as those of an encoder and its decoder.
+        """
+        if self.host.phases.resting:
+            return  # nobody counts backward passes
+        passes, one = self.host.backwards, id(optimizer)
+        before, since, first = self.newest
+        if passes != before:
+            self.newest = passes, before, one
+        elif passes == since + 1:
+            self.together[one] = self.together.get(first, first)
+
+    def _bootstraps(self) -> bool:
+        """Whether a model of the same shapes helps in each step, as the one that tells what later states are
+        worth: targets move with what is learnt.
+        """
+        rooted = self.host.main_root()
+        if rooted is None:
+            return False
+        shapes = [p.shape for p in rooted[0].parameters()]
+        return any(
+            facts.evaluations.helps and [p.shape for p in model.parameters()] == shapes
+            for model, facts in list(self.host.roots.items())
+            if model is not rooted[0]
+        )
 
     def _before_backward(self) -> None:
         for optimizer in list(self.host.optimizers):
@@ -401,7 +434,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             warming_up=self.warming_up,
             rate_gone=self._rate_gone(),
             learners=self.learners,
-            acts=self.acts and shuffles is None,
+            acts=shuffles is None and (self.acts or self._bootstraps()),
             shuffles=shuffles,
             streams=_streams(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,

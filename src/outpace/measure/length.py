@@ -9,28 +9,22 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import inspect
 import math
 import os
 import sys
-import weakref
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 import psutil
 
 from outpace.measure import libraries
+from outpace.measure.expressions import DATA_LOADER, Unknown, evaluate, length_of, variable
 from outpace.measure.syntax import name_of
-from outpace.seams.where import is_user_file, locals_of, user_frames
+from outpace.seams.where import is_user_file, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
 SIZED = (list, tuple)
-COMPUTED = (property, functools.cached_property)
-DATA_LOADER = "torch.utils.data.dataloader"
-SAMPLERS = "torch.utils.data.sampler"
-"""which ask others for their length"""
-LIBRARIES = ("builtins", "collections", "numpy", "torch")
 Place = tuple[tuple[CodeType, int], ...]
 """lines of the user's, each in the function that it belongs to"""
 
@@ -49,10 +43,6 @@ class Loop(NamedTuple):
     """it goes on until something is so"""
     loader: bool = False
     """it is over a DataLoader: once its epoch is over, so is the loop"""
-
-
-class Unknown(Exception):
-    """An expression that only running it would tell."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -95,96 +85,6 @@ def _own_loops(code: CodeType, line: int) -> list[ast.For | ast.While]:
     whole = code.co_name == "<module>"
     loops = loops_at(code.co_filename, line)
     return [loop for loop in loops if whole or loop.lineno >= code.co_firstlineno]
-
-
-def evaluate(node: ast.expr, frame: FrameType) -> Any:
-    """A plain expression's value; Unknown for anything that calls or changes something."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return variable(frame, node.id)
-    elif isinstance(node, ast.Attribute):
-        owner = evaluate(node.value, frame)
-        if not isinstance(inspect.getattr_static(owner, node.attr), COMPUTED):
-            return getattr(owner, node.attr)
-    elif isinstance(node, ast.Subscript):
-        items = evaluate(node.value, frame)
-        if type(items) in (list, tuple, dict):
-            return items[_between(node.slice, frame)]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = evaluate(node.operand, frame)
-        if isinstance(value, (int, float)):
-            return -value
-    elif isinstance(node, ast.BinOp):
-        left, right = evaluate(node.left, frame), evaluate(node.right, frame)
-        operations = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__",
-                      ast.FloorDiv: "__floordiv__"}  # fmt: skip
-        name = operations.get(type(node.op))
-        if name is not None and isinstance(left, int) and isinstance(right, int):
-            return getattr(left, name)(right)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
-        return _called(node.func.id, node.args[0], frame)
-    raise Unknown
-
-
-def _called(name: str, given: ast.expr, frame: FrameType) -> int:
-    """What `len` or `int` gives; of any other call not even what it is given is looked at."""
-    if name == "len":
-        return _length(evaluate(given, frame))
-    if name == "int" and isinstance(value := evaluate(given, frame), (int, float, str)):
-        return int(value)
-    raise Unknown
-
-
-def _between(node: ast.expr, frame: FrameType) -> Any:
-    """An index, or the limits of a slice."""
-    if not isinstance(node, ast.Slice):
-        return evaluate(node, frame)
-    parts = (node.lower, node.upper, node.step)
-    return slice(*(None if part is None else evaluate(part, frame) for part in parts))
-
-
-def variable(frame: FrameType, name: str) -> Any:
-    """The value that a name has in a frame; Unknown where it has none, or cannot be asked for."""
-    names = locals_of(frame)
-    if names is None:
-        raise Unknown
-    for scope in (names, frame.f_globals):
-        if name in scope:
-            return scope[name]
-    raise Unknown
-
-
-_asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""batches of DataLoaders' epochs"""
-
-
-def _length(value: Any) -> int:
-    """How many items a library's container has; Unknown where code of the user's may have to tell."""
-    module = type(value).__module__
-    if module == DATA_LOADER:
-        return _batches_of(value)
-    if module.split(".")[0] not in LIBRARIES or module == SAMPLERS:
-        raise Unknown
-    return len(value)
-
-
-def _batches_of(loader: Any) -> int:
-    """Those of a DataLoader's epoch, as a copy of it tells: its samplers may draw to count them.
-
-    Unknown where its data set, of which there is no copy, does more in code of the user's than count.
-    """
-    from outpace.seams.apart import apart, held_by, only_counts
-    from outpace.seams.generators import generators_kept
-
-    if loader in _asked:  # it may be asked with each step
-        return _asked[loader]
-    kind: Any = type(loader.dataset)
-    if not only_counts(kind) and is_user_file(kind.__len__.__code__.co_filename):
-        raise Unknown
-    with generators_kept(*held_by(loader)):
-        _asked[loader] = found = len(apart(loader))
-    return found
 
 
 def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
@@ -274,7 +174,7 @@ def _turns_of_slice(over: ast.Call, frame: FrameType) -> int | None:
         return None
     # Not known of a generator, say: whoever cuts it off has it go on for longer.
     with contextlib.suppress(Exception):
-        end = min(end, _length(evaluate(_unwrapped(first), frame)))
+        end = min(end, length_of(evaluate(_unwrapped(first), frame)))
     return max(0, end - begin)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import Unknown, evaluate, loops_around
+from outpace.measure.expressions import Unknown, evaluate
+from outpace.measure.length import loops_around
 from outpace.measure.syntax import name_of
 from outpace.seams.where import short, user_frames
 

@@ -16,15 +16,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import (
-    Unknown,
-    bare,
-    is_range,
-    items_of,
-    loops_around,
-    range_of,
-    variable,
-)
+from outpace.measure.expressions import Unknown, length_of, variable
+from outpace.measure.length import bare, is_range, items_of, loops_around, range_of
 from outpace.seams.where import user_frames
 
 CUT = 2
@@ -184,13 +177,14 @@ def _counted(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
         return None
     try:
         items = range_of(over, frame) if is_range(over) else items_of(over, frame)
-        index = _in(range(len(items)) if numbered else items, first=first)
+        count = length_of(items)
+        index = _in(range(count) if numbered else items, first=first)
     except Exception:
         return None
     if index is None:
         return None
     lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
-    return Counted(frame.f_code, lines, name.id, len(items), index)
+    return Counted(frame.f_code, lines, name.id, count, index)
 
 
 def _in(items: Any, *, first: bool) -> Callable[[Any], int | None] | None:

@@ -468,6 +468,10 @@ class Landing:
             self.left = True  # of the next training another trainer is asked
         elif not (followed and last) and not self.runs_dry(exits):
             self.say(*self.why_it_goes_on(exits))
+        elif self.outlook.epoch() is None and any(
+            not each.left and loops_around(each.frame) for each in exits
+        ):
+            self.say("the loop around the steps goes on to its own end, at rate zero", LINE_AFTER)
 
     def runs_dry(self, exits: list[Exits]) -> bool:
         """Whether the only loop ends by itself, as it draws from a loader that gives no more."""

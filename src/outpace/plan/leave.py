@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import evaluate, loops_around, parse
+from outpace.measure.expressions import evaluate
+from outpace.measure.length import loops_around, parse
 from outpace.measure.syntax import name_of
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
 from outpace.seams.where import first_line, is_user_file, user_frames

@@ -29,7 +29,9 @@ class Health(msgspec.Struct, frozen=True):
     learners: int = 1
     """models, or groups of them, that have optimizers of their own: adversaries, a policy and its critic"""
     acts: bool = False
-    """numbers are drawn by what a model gave, and no DataLoader feeds it: a policy's actions"""
+    """no DataLoader feeds it, and numbers are drawn by what a model gave, a policy's actions, or one of its
+    shapes tells what to learn, as in Q-learning
+    """
     shuffles: bool | None = None
     """whether the DataLoader draws at random, or by a sampler of the script's, which may; None where there is
     none"""

@@ -182,7 +182,9 @@ def decode_time(evidence: Evidence, setup: Setup) -> float:
     if images is None:
         return data.decode_s
     anew = data.decode_s
-    if setup.decoder == "simplejpeg" and images.identical:
+    if setup.decoder == "scaled" and not setup.decoded_bytes and images.decode_s:
+        anew *= max(0.0, 1 - images.scaled_saves_s / images.decode_s)
+    elif setup.decoder != "pillow" and images.identical:
         part = images.jpeg_share
         anew *= 1 - part + part / max(1.0, images.simplejpeg_speedup)
     if not setup.decoded_bytes or not images.kept_s:

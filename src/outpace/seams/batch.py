@@ -10,6 +10,7 @@ from dataclasses import is_dataclass as is_of_dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 
 def map_tensors(value: Any, change: Any, *, dataclasses: bool = True) -> Any:
@@ -149,7 +150,15 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def batch_size(batch: Any) -> int:
-    """Samples in a batch: the length of its first tensor, or of a list that has one for each sample."""
+    """Samples in a batch: the length of its first tensor, or of a list that has one for each sample; the
+    number of packed sequences, or of graphs in one.
+    """
+    parts = batch if isinstance(batch, (tuple, list)) else ()
+    for each in (batch, *parts):
+        if isinstance(each, PackedSequence):
+            return int(each.batch_sizes[0])
+        if hasattr(type(each), "num_graphs"):  # of PyTorch Geometric
+            return int(each.num_graphs)
     tensor, listed = first_tensor(batch), _listed(batch)
     if listed:
         return listed

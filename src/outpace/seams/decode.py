@@ -14,6 +14,8 @@ import sys
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+import torch
+
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import AS_IS, Setup
@@ -22,6 +24,8 @@ from outpace.seams.start_method import forks
 WITHIN = ("PIL.Image", "PIL.ImageFile")
 """modules that call ``load`` without using the access to pixels that it returns"""
 WRITERS = ("frombytes", "putpalette")
+SMALLER = ("convert", "crop", "resize")
+"""what a script does to an opened image before it is known how large that is to be, besides copying it"""
 FROM_FILE = (
     ("PIL.JpegImagePlugin", "JpegImageFile", "draft"),
     ("PIL.PngImagePlugin", "PngImageFile", "verify"),
@@ -44,6 +48,9 @@ class Decoder(Protocol):
     def keep(self, image: Any, key: Any, setup: Setup) -> None:
         """Keep the pixels of one that Pillow has filled."""
 
+    def waiting(self, image: Any) -> Any:
+        """What stands for an opened image until it is known how large it is to be; or None."""
+
     def open_kept(self, path: Any) -> Any:
         """An image whose pixels are kept, without opening the file; or None."""
 
@@ -59,7 +66,8 @@ class Decoder(Protocol):
 
 class DecodeSeam:
     """Stands at ``PIL.ImageFile.ImageFile.load`` and ``cv2.imread``/``imdecode``, once imported; where
-    decoded images are kept, also at what opens, drafts, verifies, copies and changes them.
+    decoded images are kept, also at what opens, drafts, verifies, copies and changes them; where they are
+    decoded at a smaller scale, at what makes them smaller.
 
     A function that a script has taken from its module by now cannot be pickled while ours stands there. So
     what a data set may hold is left alone until it is needed, and where workers are not forked.
@@ -76,7 +84,7 @@ class DecodeSeam:
         self.images = 0
         self.paths: list[str] = []
         self.installed = False
-        self.known = (False, False, False)
+        self.known = (False, False, False, False)
 
     def install(self) -> None:
         """Put the seam in; libraries that are imported later are met at the next ``refresh``."""
@@ -85,30 +93,34 @@ class DecodeSeam:
 
     def refresh(self, *, fetches: bool = False) -> None:
         """Stand at what has been imported by now. ``fetches``: this process is about to make a batch."""
-        keeps = bool(self.setup.decoded_bytes)
-        known = ("PIL.ImageFile" in sys.modules, keeps, fetches and "cv2" in sys.modules)
+        pillow, opencv = "PIL.ImageFile" in sys.modules, fetches and "cv2" in sys.modules
+        keeps, scales = bool(self.setup.decoded_bytes), self.setup.decoder == "scaled"
+        known = (pillow, opencv, keeps, scales)
         if not self.installed or known == self.known:
             return
         self.known = known
-        pillow, opens, opencv = known
         if pillow:
-            self._stand_at_pillow(keeps=opens)
+            self._stand_at_pillow(keeps=keeps, scales=scales)
         if opencv and forks():
             cv2 = sys.modules["cv2"]
             for name in ("imread", "imdecode"):
                 if hasattr(cv2, name):
                     self.replaced.put(cv2, name, functools.partial(self._timed, name))
 
-    def _stand_at_pillow(self, *, keeps: bool) -> None:
+    def _stand_at_pillow(self, *, keeps: bool, scales: bool) -> None:
         put, image = self.replaced.put, sys.modules["PIL.Image"]
         put(sys.modules["PIL.ImageFile"].ImageFile, "load", self._wrap_load)
+        if keeps or scales:
+            put(image.Image, "copy", self._wrap_copy)
+        if scales:
+            for name in SMALLER:
+                put(image.Image, name, functools.partial(self._wrap_smaller, name))
         if keeps:
             image.preinit()  # as the first image that is opened has it do
             put(image, "open", self._wrap_open)
             for module, kind, name in FROM_FILE:
                 if (plugin := sys.modules.get(module)) is not None:
                     put(getattr(plugin, kind), name, self._from_file)
-            put(image.Image, "copy", self._wrap_copy)
             put(image.Image, "load", functools.partial(self._detached, unless=WITHIN))
             for name in WRITERS:
                 put(image.Image, name, self._detached)
@@ -116,7 +128,7 @@ class DecodeSeam:
     def remove(self) -> None:
         """Take it out."""
         self.installed = False
-        self.known = (False, False, False)
+        self.known = (False, False, False, False)
         self.replaced.put_all_back()
         self.setup = AS_IS
 
@@ -200,6 +212,8 @@ class DecodeSeam:
         @functools.wraps(original)
         def copy(image: Any) -> Any:
             image.__dict__.pop(UNLOADED, None)
+            if (waiting := seam._waiting(image)) is not None:
+                return waiting
             if seam.setup.decoded_bytes and seam.decoder is not None and image.readonly:
                 shared = seam.host.guard("decode", seam.decoder.copy_kept, image)
                 if shared is not None:
@@ -207,6 +221,27 @@ class DecodeSeam:
             return original(image)
 
         return copy
+
+    def _wrap_smaller(self, name: str, original: Any) -> Any:
+        seam = self
+
+        @functools.wraps(original)
+        def method(image: Any, *args: Any, **kwargs: Any) -> Any:
+            waiting = seam._waiting(image)
+            if waiting is None:
+                return original(image, *args, **kwargs)
+            return getattr(waiting, name)(*args, **kwargs)
+
+        return method
+
+    def _waiting(self, image: Any) -> Any:
+        """Only where gradients are recorded: what a model is judged on stays as it is."""
+        setup = self.setup
+        if setup.decoder != "scaled" or setup.decoded_bytes or self.decoder is None:
+            return None
+        if not getattr(image, "tile", None) or not torch.is_grad_enabled():
+            return None
+        return self.host.guard("decode", self.decoder.waiting, image)
 
     def _detached(self, original: Any, unless: tuple[str, ...] = ()) -> Any:
         seam = self

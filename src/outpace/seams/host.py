@@ -117,6 +117,8 @@ class Host:
     that a batch of the training's was judged"""
     on_learning: Callable[[], None] | None = None
     """told when a backward pass shows that what was taken for a validation was none"""
+    on_taught: Callable[[], None] | None = None
+    """told of each backward pass"""
     first_step_start: int | None = None
     roots: weakref.WeakKeyDictionary[torch.nn.Module, RootFacts] = field(
         default_factory=weakref.WeakKeyDictionary
@@ -352,6 +354,8 @@ class Host:
         self.backwards += 1
         self.backwards_in_step += 1
         self.unstepped = True
+        if self.on_taught is not None:
+            self.guard("module", self.on_taught)
         if self.mode == "validation" and self.on_learning is not None:
             self.guard("module", self.on_learning)
         if self.mode != "train":

@@ -31,13 +31,16 @@ from outpace.seams.optimizer import held_by
 from outpace.seams.root import Caller, Evaluations, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.unused import sparing
-from outpace.seams.where import caller, locals_of, user_frames
+from outpace.seams.where import caller, locals_of, user_frame, user_frames
 
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
 
 FEWEST_IN_MODE = 10
 """steps of a model in training mode, and then in evaluation mode, to say that it was left there"""
+
+LOOKS = 3
+"""at where a model is called to learn"""
 
 OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[Any], None] | None]
 """told of a root's call, with its arguments; what it gives, if anything, is told of what came of the call"""
@@ -71,6 +74,8 @@ class ModuleSeam:
         self.learnt: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """calls in evaluation mode that a backward pass went through: an optimizer's step tells who learns"""
         self.handles: list[Any] = []
+        self.unlearnt: list[RootFacts] = []
+        """of models that were called to learn since the last backward pass"""
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -83,7 +88,7 @@ class ModuleSeam:
         self.replaced.put(nn.Module, "__call__", self._wrap)
         # Of post-hooks none may come or go where a step ends: torch is walking through them.
         self.handles = self.handles or [register_optimizer_step_pre_hook(self.saw_step)]
-        self.host.on_learning = self.saw_learning
+        self.host.on_learning, self.host.on_taught = self.saw_learning, self.saw_backward
 
     def _wrap(self, original: Any) -> Any:
         self.original = self.call = original
@@ -137,7 +142,7 @@ class ModuleSeam:
         for handle in self.handles:
             handle.remove()
         self.handles = []
-        self.host.on_learning = None
+        self.host.on_learning = self.host.on_taught = None
 
     def reconcile(self, setup: Setup) -> None:
         """Bring the known roots to ``setup``."""
@@ -200,8 +205,8 @@ class ModuleSeam:
                 host.saw_training()
             facts.training_calls += 1
             facts.learns = facts.learns or host.steps > 0
-            if facts.training_calls <= 3:
-                self.look_at_caller(facts, args, kwargs)
+            if facts.looks < LOOKS:
+                self.note_call(facts, args, kwargs)
             if host.on_backward is not None:
                 self.given = given(module, args, kwargs)
             host.phases.push("forward")
@@ -315,6 +320,26 @@ class ModuleSeam:
     def callers(self) -> list[Caller]:
         """Those of all roots that learn: one's input may be made in the call, as by ``torch.cat``."""
         return [each for facts in self.host.roots.values() for each in facts.callers]
+
+    def note_call(self, facts: RootFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Look at the first calls, and at those where a backward pass came after one: others may act, or
+        try the model out.
+        """
+        frame = user_frame(sys._getframe(1))
+        place = None if frame is None else (frame.f_code, frame.f_lineno)
+        known = place in facts.learnt_at
+        if known or facts.training_calls <= LOOKS:
+            self.look_at_caller(facts, args, kwargs)
+            facts.looks += known
+        facts.called_at = place
+        if all(facts is not one for one in self.unlearnt):
+            self.unlearnt.append(facts)
+
+    def saw_backward(self) -> None:
+        """The newest calls were to learn."""
+        for facts in self.unlearnt:
+            facts.learnt_at.add(facts.called_at)
+        self.unlearnt.clear()
 
     def look_at_caller(
         self, facts: RootFacts, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -28,6 +28,8 @@ from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 CLOSURES = (FunctionType, MethodType, functools.partial)
 """what a closure is: whatever else can be called, as a model, an optimizer may want itself"""
+MOST_CALLS = 64
+"""of a closure that are one step: a search takes some twenty"""
 OPTIONS = ("fused", "foreach")
 """which of its implementations an optimizer takes; not each has both"""
 
@@ -54,6 +56,8 @@ class OptimizerSeam:
         self.mislays = False
         """there was one"""
         self.begun = False
+        self.calls = 0
+        """of a closure, in the step under way"""
         """a step began, and none has ended since"""
         self.zeroes = False
         """the script asks that gradients be set to zero instead of None"""
@@ -150,40 +154,49 @@ class OptimizerSeam:
                     host.guard("optimizer", self.bring, optimizer)
         if self.setup.fused or self.setup.channels_last:
             host.guard("optimizer", self.keep_alike, optimizer)
-        if host.phases.resting:
-            return None
-        host.phases.push("optimizer")
+        if not host.phases.resting:
+            host.phases.push("optimizer")
         given = (*args, *kwargs.values())
         if torch.compiler.is_compiling() or not any(isinstance(one, CLOSURES) for one in given):
             return None
         return (
-            tuple(self.beside_step(value) for value in args),
-            {name: self.beside_step(value) for name, value in kwargs.items()},
+            tuple(self.beside_step(optimizer, value) for value in args),
+            {name: self.beside_step(optimizer, value) for name, value in kwargs.items()},
         )
 
-    def beside_step(self, value: Any) -> Any:
+    def beside_step(self, optimizer: Optimizer, value: Any) -> Any:
         """A closure that stops the optimizer's clock while it runs: it has phases of its own.
 
         A search calls it many times a step: the step's loss, and its batches, are those of the first call.
-        An exception of it ends the step, and leaves no phase running.
+        Where it goes on and on, a whole training in one call of ``step``, each is a step of its own. An
+        exception of it ends the step, and leaves no phase running.
         """
         host, phases = self.host, self.host.phases
         if not isinstance(value, CLOSURES):
             return value
         first: tuple[int, int] | None = None
+        self.calls = 0
 
         @functools.wraps(value)
         def closure(*args: Any, **kwargs: Any) -> Any:
             nonlocal first
-            if get_ident() != phases.owner or phases.current() != "optimizer":
+            if get_ident() != phases.owner:
                 return value(*args, **kwargs)
+            self.calls += 1
+            if phases.resting or phases.current() != "optimizer":
+                result = value(*args, **kwargs)
+                if self.calls > MOST_CALLS:
+                    host.guard("optimizer", host.saw_optimizer_step, optimizer)
+                return result
             phases.pop()
             depth = len(phases.stack)
             try:
                 result = value(*args, **kwargs)
             finally:
                 phases.unwind(depth)
-            if first is None:
+            if self.calls > MOST_CALLS:
+                host.guard("optimizer", host.saw_optimizer_step, optimizer)
+            elif first is None:
                 first = len(host.pending), host.backwards_in_step
             else:
                 del host.pending[first[0] :]
@@ -202,7 +215,9 @@ class OptimizerSeam:
             within = _current_graph_task_id() != -1
             # What an exception left of an earlier step goes too, the backward pass around this one does not.
             host.phases.unwind(stack.index("backward") + 1 if "backward" in stack else 0)
-            host.saw_optimizer_step(optimizer, within=within)
+            if self.calls <= MOST_CALLS:
+                host.saw_optimizer_step(optimizer, within=within)
+            self.calls = 0
 
     def keep_alike(self, optimizer: Optimizer) -> None:
         """Fused kernels go through weights, gradients and state by address, and do not look how they lie."""

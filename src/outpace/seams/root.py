@@ -41,6 +41,12 @@ class RootFacts:
     """an optimizer that was stepped has parameters of it; known of models in evaluation mode alone"""
     steppers: int = 0
     """optimizers that had been stepped when that was asked"""
+    looks: int = 0
+    """at calls to learn, from where a backward pass came after one"""
+    called_at: Any = None
+    """its newest call to learn: the code and the line"""
+    learnt_at: set[Any] = field(default_factory=set)
+    """where a backward pass came after the call"""
     where: str | None = None
     callers: list[Caller] = field(default_factory=list)
     """outwards from the call"""

@@ -40,6 +40,8 @@ class Feed:
     """
     pin: bool = False
     cache_bytes: int = 0
+    begun_with: str = ""
+    """the decoder of its processes, where others have another (experiments)"""
     pool: int = 0
     """draw from this many batches again and again (experiments with a warm cache); 0: from all"""
 
@@ -53,7 +55,8 @@ class Setup:
     """give recent batches again"""
     batch_scale: float = 1.0
     """size of the batches given again, against the script's own (with ``free_input``)"""
-    decoder: Literal["pillow", "simplejpeg"] = "pillow"
+    decoder: Literal["pillow", "simplejpeg", "scaled"] = "pillow"
+    """"scaled": by simplejpeg, and at a half or a quarter what the script makes smaller at once"""
     decoded_bytes: int = 0
     """keep decoded images in memory up to this size, all workers together"""
     decoded_disk_bytes: int = 0

@@ -1,4 +1,4 @@
-"""Decoding JPEG files faster with the very same pixels, and keeping decoded images.
+"""Decoding JPEG files faster with the very same pixels or at a smaller scale, and keeping decoded images.
 
 simplejpeg calls libjpeg-turbo with the accurate inverse DCT and smooth upsampling, which is what
 Pillow does, so that the pixels are equal; it also lets other threads run while it decodes. Files
@@ -8,6 +8,7 @@ that it cannot read (CMYK, truncated) are left to Pillow, which reports them as 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from torch.utils.data import get_worker_info
 
 from outpace.seams.setup import Setup
 from outpace.serve.forks import lock_for_forks
+from outpace.serve.images import END, ENDING
 from outpace.serve.spill import Spill
 
 KEPT = "_outpace_kept"
@@ -56,7 +58,7 @@ class Decoder:
         if core is not None:
             finish(image, core, readonly=0)
             return True
-        fast = setup.decoder == "simplejpeg" and is_plain_jpeg(image)
+        fast = setup.decoder != "pillow" and is_plain_jpeg(image)
         core = decode(image) if fast else None
         if core is None:
             return False
@@ -69,6 +71,24 @@ class Decoder:
         limit = own_share(setup.decoded_bytes)
         if key is not None and not self._keep(key, image, image.im, limit):
             self.spill.put(key, image, own_share(setup.decoded_disk_bytes))
+
+    def waiting(self, image: Any) -> Any:
+        """A `Deferred` image for a whole JPEG of three colours, whose file is read here."""
+        if not is_plain_jpeg(image) or image.mode != "RGB":
+            return None
+        from outpace.serve.deferred import Deferred
+
+        try:
+            image.fp.seek(0)
+            data = image.fp.read()
+        except (AttributeError, OSError, ValueError):
+            return None  # Pillow says why.
+        if END not in data[-ENDING:]:
+            return None  # What it says of a file that is cut short the script may wait for here.
+        if getattr(image, "_exclusive_fp", False):
+            image.fp.close()
+        image.fp = io.BytesIO(data)
+        return Deferred(data, image.size, image.info)
 
     def _keep(self, key: Any, image: Any, core: Any, limit: int) -> bool:
         """Whether the pixels are kept in memory."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import DataError, UsageError
 from outpace.measure.machine import cores_of_rank, free_memory, local_ranks
+from outpace.seams.generators import generators_kept
 from outpace.serve.allowed import AS_ASKED, kinds
 from outpace.serve.climb import Climb, most_threads
 from outpace.serve.coming import Coming, Terms, crosses
@@ -301,7 +302,8 @@ class Loader:
     def _at_work(self) -> Executor:
         if self._executor is None:
             if self.choice is None:
-                with none_opened(self.source) as self.maker.unopened:
+                # What is tried may draw random numbers, more of them where the machine is faster.
+                with generators_kept(), none_opened(self.source) as self.maker.unopened:
                     self.choice = self._chosen()
                 if self.choice.kind == "processes":
                     self.maker.unopened.for_forks()

@@ -386,12 +386,9 @@ def takes_two(transform: Callable[..., Any]) -> bool:
         parameters = inspect.signature(transform).parameters.values()
     except (TypeError, ValueError):
         return False
-    needed = [
-        p
-        for p in parameters
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-    ]
-    return len(needed) == 2
+    given = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p for p in given if p.default is p.empty]
+    return len(needed) == 2 or (len(needed) < 2 <= len(given) and given[1].name == "rng")
 
 
 def bytes_of(batch: Any) -> int:

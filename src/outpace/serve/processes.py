@@ -149,7 +149,7 @@ class Processes:
         """What is interrupted leaves the workers out of step: the next epoch begins with new ones."""
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, BrokenPipeError) as error:  # the latter of one that is to be started
             self.close()
             ended = any(said in str(error) for said in ENDED)
             raise DataError(

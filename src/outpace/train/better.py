@@ -14,13 +14,19 @@ from outpace.errors import UsageError
 from outpace.tune.prove import larger_is_better as by_name
 
 NOT_TOLD = "metric= is taken to be better the larger it is: say larger_is_better=False if it is not"
+BY_NAME = (
+    "metric= is taken to be better the {} it is, by its name: say larger_is_better={} if it is not"
+)
+VAGUE = re.compile(
+    r"(?!.*(f\d|acc|auc|roc|r2|recall|precision|dice|jaccard|bleu|rouge|brier|iou|map)).*score",
+    re.IGNORECASE,
+)
+"""an interval's or an energy's score is better the smaller it is"""
 PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 """where the words of MyMAE meet"""
 TURNED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)_?(log_?)?likelihood", re.IGNORECASE)
 FALLS = re.compile(r"_(gap|drop|diff)$", re.IGNORECASE)
-SMALLER = (
-    "metric= is taken to be better the smaller it is, by its name: say larger_is_better=True if not"
-)
+SMALLER = BY_NAME.format("smaller", True)
 
 
 def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
@@ -39,7 +45,8 @@ def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
     for each in (name, PARTS.sub("_", name)):
         told = by_name(each)
         if told is not None:
-            return told, ""
+            larger = "larger" if told else "smaller"
+            return told, BY_NAME.format(larger, not told) if VAGUE.fullmatch(each) else ""
         if TURNED.search(each):
             return False, ""
         if FALLS.search(each):

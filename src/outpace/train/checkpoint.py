@@ -20,6 +20,7 @@ import torch
 
 from outpace.errors import DataError
 from outpace.plan.safety import write
+from outpace.seams.batch import tuple_like
 from outpace.train import ranks
 
 BEST = "best.pt"
@@ -38,7 +39,9 @@ def copied(state: Any) -> Any:
         return tensor.clone() if tensor.device.type == "cpu" else tensor.to("cpu")
     if isinstance(state, dict):
         return versioned({key: copied(value) for key, value in state.items()}, state)
-    if isinstance(state, list | tuple):
+    if isinstance(state, tuple):
+        return tuple_like(state, map(copied, state))
+    if isinstance(state, list):
         return type(state)(copied(value) for value in state)
     if isinstance(state, np.ndarray):
         return state.copy()

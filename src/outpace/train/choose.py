@@ -29,9 +29,9 @@ from outpace.train.expected import expected
 from outpace.train.facts import Facts, facts_of
 from outpace.train.rate import LONG
 from outpace.train.result import Choice, Spent
-from outpace.train.strategies import STRATEGIES, LrFinder, Strategy
+from outpace.train.strategies import STRATEGIES, Accumulation, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
-from outpace.train.strategies.lr_finder import LEAST, WITH_TRIALS, cost
+from outpace.train.strategies.lr_finder import FEWEST_STEPS, LEAST, WITH_TRIALS, cost
 from outpace.train.strategies.lr_finder import STEPS as FINDING
 from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
 
@@ -313,7 +313,8 @@ class Choosing:
 
     def found(self, trials: Trials) -> Variant:
         """The default at the rate that lr_finder tells."""
-        trials.finder = next((s for s in self.own if isinstance(s, LrFinder)), trials.finder)
+        usual = LrFinder(steps=FEWEST_STEPS) if self.aims else trials.finder
+        trials.finder = next((s for s in self.own if isinstance(s, LrFinder)), usual)
         rate, words = trials.rate_of(self.variant("lr_finder"))
         for each in self.own:
             if isinstance(each, LrFinder):  # it does not come to run, and its svg() draws this
@@ -413,6 +414,11 @@ def compared(
     for name, asked in variants.items():
         strategies, _ = chosen(asked, known)
         check(strategies, validation=known.validation, end=True)
+        if any(isinstance(each, Accumulation) and each.given is None for each in strategies):
+            raise UsageError(
+                f"{name}: accumulation finds its number before a whole training, and short ones have none",
+                "give the number: Accumulation(4)",
+            )
         if untold := [each.name for each in strategies if each.name in BY_EPOCHS]:
             raise UsageError(
                 f"{name}: {', '.join(untold)} draws other samples, or other sizes of batches, as epochs go "

@@ -134,14 +134,18 @@ class Clock:
 
     def left_s(self, step: int) -> float:
         """Seconds to the end of the steps at the pace so far; infinite where that is not known."""
-        used = self.by_steps(step)
+        if self.steps is None or not step:
+            return math.inf
         running = self.elapsed - (self.first_s or 0.0)
-        return running * (1.0 - used) / used if used > 0 else math.inf
+        return running * max(0, self.steps - step) / step
 
     def set_end(self, steps: int | None, limit: str | None, step: int) -> None:
         """How many steps there are; the share that is used stays where it is."""
-        if self._of is not None and steps != self._of:
+        resumed = self._before is not None
+        if steps != self._of and (resumed or self._of is not None):
             self._from = (step, self.used)
+            if steps is None:
+                self._since = (self.elapsed, self.used)
         self.steps, self.limit, self._of = steps, limit, steps
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,16 @@ def check_rows(name: str, source: Any) -> None:
         raise UsageError(
             f"{name}= is an IterableDataset, of which no sample can be drawn by its index",
             f"give {name}=DataLoader(data, batch_size=64), or batch_size=None where it gives batches",
+        )
+    if isinstance(source, Mapping):
+        raise UsageError(
+            f"{name}= is a {type(source).__name__} with the keys {', '.join(map(repr, list(source)[:3]))}",
+            f"give a tuple of tensors, {name}=(x, y), or a data set whose samples are dicts",
+        )
+    if hasattr(source, "iloc"):
+        raise UsageError(
+            f"{name}= is a {type(source).__name__}, whose [index] is a column",
+            f"give tensors: {name}=(torch.tensor(frame[inputs].values), torch.tensor(frame[target].values))",
         )
     if not isinstance(source, tuple | list) or not 1 < len(source) < 4:
         return  # a list of more is a data set of samples

@@ -100,7 +100,15 @@ def gradients(run: Run, batch: Any, share: float = 1.0) -> torch.Tensor:
     for change in events.batch:
         changed = change(run, batch)
         batch = batch if changed is None else changed
-    loss = run.objective(run.model, batch)
+    try:
+        loss = run.objective(run.model, batch)
+    except AttributeError as error:
+        if type(run.model).__name__ not in str(error) or run.model is run.module:
+            raise
+        raise UsageError(
+            f"on several ranks the model is called through {type(run.model).__name__}: {error}",
+            "what loss= reads of it besides is at getattr(model, 'module', model)",
+        ) from error
     for change in events.loss:
         changed = change(run, loss)
         loss = loss if changed is None else changed

@@ -25,6 +25,8 @@ from outpace.train import better
 from outpace.train.finite import finite
 
 PAIRS = (tuple, list)
+NO_GRADIENT = "does not require grad"
+"""what torch says where a gradient is asked for and none is recorded"""
 
 
 class Judged(NamedTuple):
@@ -73,6 +75,8 @@ class Objective:
         self.metric = metric
         self.metric_name = None if metric is None else better.called(metric)
         self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
+        self.differentiates = False
+        """the loss asks for gradients itself, also where none are recorded, as that of an equation does"""
         self.precision: Callable[[], AbstractContextManager[Any]] | None = None
         """what the model is called in where it is learnt from"""
         larger, self.unsure = better.larger_is_better(metric, larger_is_better)
@@ -134,8 +138,10 @@ class Objective:
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is learnt from."""
-        if self.precision is None:
-            loss: Any = self.learning(*self.given(model, batch))
+        if self.differentiates and not torch.is_grad_enabled():
+            loss: Any = self.weighed(model, batch)[1].detach()
+        elif self.precision is None:
+            loss = self.learning(*self.given(model, batch))
         else:
             loss = self.in_precision(model, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -157,8 +163,25 @@ class Objective:
 
     def judged(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is validated on."""
-        loss: torch.Tensor = self.loss(*self.given(model, batch))
+        loss: torch.Tensor = self.weighed(model, batch)[1]
         return loss
+
+    def weighed(self, model: torch.nn.Module, batch: Any) -> tuple[tuple[Any, Any], Any]:
+        """What the loss of a batch that is judged by was called with, and the loss."""
+        if not self.differentiates:
+            try:
+                given = self.given(model, batch)
+                return given, self.loss(*given)
+            except RuntimeError as error:
+                if torch.is_grad_enabled() or NO_GRADIENT not in str(error):
+                    raise
+                self.differentiates = True
+        with torch.enable_grad():
+            one, other = self.given(model, batch)
+            loss = self.loss(one, other)
+        if not self.takes_model:
+            one = map_tensors(one, torch.Tensor.detach)
+        return (one, other), loss
 
     def judge(self, model: torch.nn.Module, batches: Iterable[Any]) -> Judged:
         """Mean loss and metric over batches, each weighted by its samples.
@@ -171,8 +194,7 @@ class Objective:
             self.metric.reset()
         with judging(self.losses.values()):
             for batch in batches:
-                given = self.given(model, batch)
-                loss = self.loss(*given)
+                given, loss = self.weighed(model, batch)
                 if self.takes_model:  # else what it was given is the batch's own
                     put_back(given[1], batch)
                 losses.append(apart(loss) if isinstance(loss, torch.Tensor) else loss)

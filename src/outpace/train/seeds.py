@@ -168,7 +168,14 @@ class Halving:
             if number + 1 < self.rounds:
                 left = self.halved(left, self.counts[number + 1])
         kept = self.told(left[0], left)
-        return self.averaged(trainer, kept) if self.average and trainer else kept
+        if not self.average or trainer is None:
+            return kept
+        try:
+            return self.averaged(trainer, kept)
+        except Exception as error:  # all that was trained is there
+            note = f"no mean of the best was taken ({type(error).__name__}: {error})"
+            self.telling.say(note)
+            return dataclasses.replace(kept, notes=(*kept.notes, note))
 
     def go_on(self, contender: Contender, number: int, waiting: int) -> Trainer:
         """Train one for a round. ``waiting``: those of the round that are not trained yet, it included."""

@@ -39,11 +39,11 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import user_frames
 from outpace.tune.files import CONTESTS, MARKER, read, write
 from outpace.tune.from_step import begin_there
+from outpace.tune.image_probes import probe_images
 from outpace.tune.observed import Observed
 from outpace.tune.probes import (
     Snapshot,
     probe_calls,
-    probe_images,
     probe_input,
     probe_memory,
     probe_operators,

@@ -33,10 +33,8 @@ from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
 from outpace.measure.zeroed import zeroed
 from outpace.records.compute import Operators
-from outpace.records.input import Images
 from outpace.records.memory import Memory
 from outpace.seams.backend import BackendSeam
-from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import moved, states_taken
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
@@ -48,7 +46,6 @@ from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.version_of import version_of
 from outpace.seams.where import user_frame
 from outpace.serve.changes import state_of
-from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
 from outpace.serve.open_files import none_drawn
 from outpace.serve.probe import Probe, gather_time, has_own_sampler, making_time, probe
@@ -417,52 +414,3 @@ def probe_again(observed: Observed, record: Record, found: Probe) -> None:
     if kept(made_s, batch_s, step_s) and found.drawn_s > KEPT * found.again_s:
         observed.found.input["again_s"] = batch_s
         observed.found.made_sooner_s = made_s - batch_s
-
-
-def probe_images(observed: Observed) -> None:
-    """Would another decoder give the same pixels sooner?"""
-    seam = observed.host.seam(DecodeSeam)
-    loaded = training_loader(observed.host)
-    if seam is None or loaded is None:
-        return
-    paths = seam.paths or _paths_of(loaded[0])
-    if not paths:
-        return
-    tried = try_files(paths)
-    observed.found.images = Images(
-        decode_s=tried.pillow_s,
-        jpeg_share=tried.jpeg_share,
-        mean_pixels=tried.mean_pixels,
-        identical=tried.identical,
-        simplejpeg_speedup=tried.speedup,
-        kept_s=tried.kept_s,
-        keeping_s=tried.keeping_s,
-        spilled_s=tried.spilled_s,
-        files=tried.files,
-    )
-
-
-def _paths_of(loader: Any) -> list[str]:
-    """Image files opened while one sample is drawn here: workers' own are not seen."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return []
-
-    opened: list[str] = []
-    original = Image.open
-
-    def watched(path: Any, *args: Any, **kwargs: Any) -> Any:
-        opened.append(str(path))
-        return original(path, *args, **kwargs)
-
-    Image.open = watched  # type: ignore[assignment]
-    try:
-        with none_drawn(loader.dataset):
-            for index in range(min(8, len(loader.dataset))):
-                loader.dataset[index]
-    except Exception:
-        return []
-    finally:
-        Image.open = original
-    return opened

@@ -26,6 +26,10 @@ FIRST = 0.05
 FEWEST_STEPS = 60
 CONFIDENCE = 0.95
 UNTOLD = "the script's own metrics come later than that, and were not judged"
+NO_METRIC = (
+    "the losses of models that learn against each other, or of a policy, do not tell how good they are, and "
+    "the script reports no metric (outpace.log)"
+)
 NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
     r"loss|error|inaccura|perplexity|distance|entropy|brier|"
@@ -34,8 +38,8 @@ SMALLER_IS_BETTER = re.compile(
     re.IGNORECASE,
 )
 LARGER_IS_BETTER = re.compile(
-    r"acc|precision|recall|score|reward|likelihood|correlation|dice|bleu|rouge|psnr|ssim|jaccard|kappa|"
-    r"(?<![a-z])(f1|f2|f|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
+    r"(?<![a-z])acc(?!e|u(?!rac))|accurac|(?<![a-z])precision|recall|score|reward|likelihood|correlation|dice|bleu|rouge|psnr|ssim|jaccard|kappa|"
+    r"(?<![a-z])(f1|f2|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
     re.IGNORECASE,
 )
 NEGATED = re.compile(
@@ -116,8 +120,10 @@ def prove(
     margin: float,
     most_seeds: int = 0,
     enough_time: Callable[[], bool] = lambda: True,
+    by_loss: bool = True,
 ) -> Proof:
-    """Test non-inferiority over ``seeds`` seeds, and if it is open then, over ``most_seeds``.
+    """Test non-inferiority over ``seeds`` seeds, and if it is open then, over ``most_seeds``. ``by_loss``: it
+    tells how good the model is; else metrics alone do.
 
     Looking twice gives chance two tries: each look has half of the error that is allowed.
     """
@@ -129,6 +135,8 @@ def prove(
     proof = Proof(True, False, reason="no pair of runs was finished")
     for seed in range(most):
         base = run(seed, False, steps)
+        if not by_loss and isinstance(base, Losses) and not base.metrics:
+            return Proof(True, False, reason=NO_METRIC)
         other = base if isinstance(base, str) else run(seed, True, steps)
         curves += _curves(seed, base, other)
         if isinstance(base, str) or isinstance(other, str):
@@ -139,7 +147,7 @@ def prove(
         pairs.append((base, other))
         last = len(pairs) == most or (len(pairs) >= seeds and not enough_time())
         if last or len(pairs) == seeds:
-            proof = judge(pairs, margin, level, curves)
+            proof = judge(pairs, margin, level, curves, by_loss=by_loss)
         if last or (len(pairs) == seeds and proof.proven):
             break
     return msgspec.structs.replace(proof, confidence=CONFIDENCE)
@@ -154,7 +162,12 @@ class Measure(NamedTuple):
 
 
 def judge(
-    pairs: Sequence[tuple[Losses, Losses]], margin: float, confidence: float, curves: list[Curve]
+    pairs: Sequence[tuple[Losses, Losses]],
+    margin: float,
+    confidence: float,
+    curves: list[Curve],
+    *,
+    by_loss: bool = True,
 ) -> Proof:
     """Whether the recipe's loss, and each metric of the script's, is no worse by more than the margin.
 
@@ -166,8 +179,8 @@ def judge(
     proof = Proof(True, False, len(pairs), count, margin, confidence, curves=tuple(curves))
     if reason := _unlike(pairs):
         return msgspec.structs.replace(proof, reason=reason)
-    measures = list(measured(pairs, count))
-    if reason := _no_answer(pairs, measures):
+    measures = list(measured(pairs, count if by_loss else 0))
+    if reason := _no_answer(pairs, measures, NO_LOSS if by_loss else NO_METRIC):
         return msgspec.structs.replace(proof, reason=reason)
     if any(run.awaited for pair in pairs for run in pair):
         proof = msgspec.structs.replace(proof, reason=UNTOLD)
@@ -247,10 +260,12 @@ def _unlike(pairs: Sequence[tuple[Losses, Losses]]) -> str:
     return ""
 
 
-def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measure]) -> str:
-    """Why runs prove nothing; empty where they may."""
+def _no_answer(
+    pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measure], nothing: str
+) -> str:
+    """Why runs prove nothing; empty where they may. ``nothing``: that of runs which tell nothing."""
     if not measures:
-        return NO_LOSS
+        return nothing
     for name, whole, differences in measures:
         if not all(map(math.isfinite, (whole, *differences))):
             return f"the {name} became NaN or infinite"

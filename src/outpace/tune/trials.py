@@ -62,6 +62,27 @@ def steady(setup: Setup) -> Setup:
     return replace(setup, feed=replace(setup.feed, executor=executor, pool=POOL))
 
 
+def in_own_processes(evidence: Evidence, arms: dict[str, Setup]) -> dict[str, Setup]:
+    """Arms of several decoders, each with worker processes of its own: those that are at work by now keep the
+    decoder that they began with.
+    """
+    own, data = ("own", "processes"), evidence.input
+    at_work = [arm for arm in arms.values() if arm.feed.executor in own]
+    if not data.workers or len({arm.decoder for arm in at_work}) < 2:
+        return arms
+
+    def begun(arm: Setup) -> Setup:
+        if arm not in at_work:
+            return arm
+        feed = replace(arm.feed, begun_with=arm.decoder)
+        if feed.executor == "own":
+            ahead = data.prefetch_factor or 2
+            feed = replace(feed, executor="processes", workers=data.workers, prefetch=ahead)
+        return replace(arm, feed=replace(feed, persistent=True))
+
+    return {name: begun(arm) for name, arm in arms.items()}
+
+
 def kept_share(evidence: Evidence, setup: Setup) -> float:
     """Share of batches' images that are kept, in later epochs; a pool's all are."""
     return sum(kept_shares(evidence, setup)) if setup.decoded_bytes else 1.0
@@ -152,6 +173,7 @@ class Trials:
 
     def contest(self, arms: dict[str, Setup], seconds: float, name: str, **options: Any) -> Contest:
         """Arms to compare, with what an earlier run of the script came to know of just these."""
+        arms = in_own_processes(self.evidence, arms)
         contest = Contest(arms, seconds, name, **options)
         if self.unfinished.get("of") == repr(arms):
             pairs = self.unfinished["pairs"]

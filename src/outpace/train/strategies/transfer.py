@@ -172,11 +172,15 @@ def bare(name: str) -> str:
 def compared(weights: Mapping[str, Any], own: Mapping[str, torch.Tensor]) -> Report:
     """What of some weights fits a model's own."""
     both = [name for name in own if name in weights]
-    fits = {n for n in both if getattr(weights[n], "shape", None) == own[n].shape}
+
+    def shape(value: Any) -> Any:  # what a module keeps besides its weights may have none
+        return getattr(value, "shape", ())
+
+    fits = {n for n in both if shape(weights[n]) == shape(own[n])}
     return Report(
         tuple(name for name in both if name in fits),
         tuple(
-            f"{name} {list(getattr(weights[name], 'shape', ()))} there, {list(own[name].shape)} here"
+            f"{name} {list(shape(weights[name]))} there, {list(shape(own[name]))} here"
             for name in both
             if name not in fits
         ),

@@ -1,0 +1,128 @@
+"""Images that a data set opens: would another decoder be faster, and are all of their pixels needed?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from outpace.measure.subjects import training_loader
+from outpace.records.input import Images
+from outpace.seams.apart import held_by
+from outpace.seams.decode import DecodeSeam
+from outpace.seams.generators import generators_kept
+from outpace.serve.decode import try_files
+from outpace.serve.open_files import none_drawn
+from outpace.tune.observed import Observed
+
+if TYPE_CHECKING:
+    from outpace.serve.deferred import Smaller
+
+FEW = 8
+"""samples that are drawn"""
+DECODERS: tuple[Literal["scaled", "pillow"], ...] = ("scaled", "pillow")
+"""in turns; the last is to be the script's own"""
+
+
+def probe_images(observed: Observed) -> None:
+    """Would another decoder give the same pixels sooner, or fewer of them do?"""
+    seam = observed.host.seam(DecodeSeam)
+    loaded = training_loader(observed.host)
+    if seam is None or loaded is None:
+        return
+    paths = seam.paths or _paths_of(loaded[0])
+    if not paths:
+        return
+    tried = try_files(paths)
+    images = Images(
+        decode_s=tried.pillow_s,
+        jpeg_share=tried.jpeg_share,
+        mean_pixels=tried.mean_pixels,
+        identical=tried.identical,
+        simplejpeg_speedup=tried.speedup,
+        kept_s=tried.kept_s,
+        keeping_s=tried.keeping_s,
+        spilled_s=tried.spilled_s,
+        files=tried.files,
+    )
+    observed.found.images = with_scaled(images, loaded[0], seam) if tried.jpegs else images
+
+
+def with_scaled(images: Images, loader: DataLoader[Any], seam: DecodeSeam) -> Images:
+    """What it gives to decode at a half or a quarter what a data set makes smaller at once: each sample is
+    drawn in turns with that and without, from the same random numbers.
+    """
+    from outpace.serve.deferred import Deferred
+
+    before, dataset = seam.setup, loader.dataset
+    saved, opened = 0.0, 0
+    smaller: list[Smaller] = []
+    try:
+        with none_drawn(dataset), torch.enable_grad():
+            for index in range(min(FEW, len(dataset))):  # type: ignore[arg-type]
+                least = {"scaled": math.inf, "pillow": math.inf}
+                Deferred.asked = smaller
+                images_before = seam.images
+                for decoder in DECODERS * 2:
+                    seam.reconcile(replace(before, decoder=decoder, decoded_bytes=0))
+                    images_before = seam.images
+                    with generators_kept(*held_by(loader)):
+                        begun = perf_counter()
+                        dataset[index]
+                        least[decoder] = min(least[decoder], perf_counter() - begun)
+                    Deferred.asked = None  # once is enough
+                opened += seam.images - images_before
+                saved += least["pillow"] - least["scaled"]
+    except Exception:
+        return images  # as of a file that only its workers open
+    finally:
+        Deferred.asked = None
+        seam.reconcile(before)
+    if not smaller or not opened:
+        return images
+    return msgspec.structs.replace(
+        images,
+        scaled_share=min(1.0, len(smaller) / opened),
+        scaled_saves_s=saved / opened,
+        scaled_levels=max(map(levels_off, smaller)),
+    )
+
+
+def levels_off(smaller: Smaller) -> int:
+    """How far what became of a smaller image is from what would have become of the whole one."""
+    whole = smaller.image.copy()
+    whole.load()
+    wanted = np.asarray(whole.resize(smaller.made.size, smaller.resample, smaller.box), np.int16)
+    return int(np.abs(wanted - np.asarray(smaller.made, np.int16)).max(initial=0))
+
+
+def _paths_of(loader: Any) -> list[str]:
+    """Image files opened while one sample is drawn here: workers' own are not seen."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return []
+
+    opened: list[str] = []
+    original = Image.open
+
+    def watched(path: Any, *args: Any, **kwargs: Any) -> Any:
+        opened.append(str(path))
+        return original(path, *args, **kwargs)
+
+    Image.open = watched  # type: ignore[assignment]
+    try:
+        with none_drawn(loader.dataset):
+            for index in range(min(FEW, len(loader.dataset))):
+                loader.dataset[index]
+    except Exception:
+        return []
+    finally:
+        Image.open = original
+    return opened

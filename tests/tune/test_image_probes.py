@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from outpace.records.input import Images
+from outpace.seams.decode import DecodeSeam
+from outpace.seams.host import Host
+from outpace.tune.image_probes import with_scaled
+from tests.remedies.trainings import hosted
+
+FOUND = Images(0.004, 1.0, 76_800.0, True, 1.5)
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> list[Path]:
+    maker = np.random.default_rng(0)
+    paths = [tmp_path / f"{index}.jpg" for index in range(12)]
+    for path in paths:
+        small = Image.fromarray(maker.integers(0, 255, (24, 32, 3), dtype=np.uint8))
+        small.resize((1280, 960), Image.Resampling.BICUBIC).save(path, quality=90)
+    return paths
+
+
+class Crops:
+    """Crops of so many pixels at random, brought to so many."""
+
+    def __init__(self, paths: list[Path], crop: int, size: int) -> None:
+        self.paths, self.crop, self.size = paths, crop, size
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        image = Image.open(self.paths[index]).convert("RGB")
+        left, top = random.randrange(100), random.randrange(100)
+        image = image.crop((left, top, left + self.crop, top + self.crop))
+        return torch.from_numpy(np.array(image.resize((self.size, self.size))))
+
+
+def probed(dataset: Any, host: Host) -> Images:
+    seam: Any = host.seam(DecodeSeam)
+    return with_scaled(FOUND, DataLoader(dataset, batch_size=2), seam)
+
+
+def test_large_crops_for_a_small_input(photographs: list[Path]) -> None:
+    with hosted() as host:
+        before = random.getstate()
+        found = probed(Crops(photographs, 800, 64), host)
+        assert random.getstate() == before
+        assert Image.open(photographs[0]).convert("RGB").resize((9, 9)).size == (9, 9)
+        assert host.seam(DecodeSeam).setup.decoder == "pillow"  # type: ignore[union-attr]
+    assert found.scaled_share == 1.0
+    assert found.scaled_saves_s > 0
+    assert 0 < found.scaled_levels < 64
+
+
+def test_crops_that_need_all_of_their_pixels(photographs: list[Path]) -> None:
+    with hosted() as host:
+        assert probed(Crops(photographs, 100, 64), host) == FOUND
+
+
+def test_a_data_set_that_only_its_workers_can_draw_from(photographs: list[Path]) -> None:
+    class Broken(Crops):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            raise RuntimeError("the file is opened by workers")
+
+    with hosted() as host:
+        assert probed(Broken(photographs, 800, 64), host) == FOUND
+
+
+def test_other_images_are_no_jpegs(photographs: list[Path]) -> None:
+    kept = io.BytesIO()
+    Image.open(photographs[0]).save(kept, "PNG")
+
+    class Drawings(Crops):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            image = Image.open(io.BytesIO(kept.getvalue())).convert("RGB")
+            return torch.from_numpy(np.array(image.resize((32, 32))))
+
+    with hosted() as host:
+        assert probed(Drawings(photographs, 800, 64), host) == FOUND

@@ -394,3 +394,22 @@ def test_steps_that_now_and_then_take_long_are_met_by_all_arms() -> None:
         gain = compete(wanted, Played(chance=random.Random(seed))).gain("same")
         misled += not gain.low < 1.0 < gain.high
     assert misled <= 4
+
+
+class Unfit(FakeHost):
+    """Turns out not to bear one of the arms, at its first step."""
+
+    def step(self) -> Step:
+        if self.setup.fused:
+            self.unfit = {"fused": "the model does not bear it"}
+            self.setup = replace(self.setup, fused=None)
+        return super().step()
+
+
+def test_an_arm_that_the_target_does_not_bear_is_told_and_the_others_go_on() -> None:
+    arms = {"as_is": AS_IS, "fast": FAST, "slow": SLOW, "both": replace(FAST, threads=1)}
+    wanted = Contest(arms, 1e9, min_rounds=8, max_rounds=8)
+    results = {arm.name: arm for arm in compete(wanted, Unfit()).results()}
+    assert results["fast"].failed == results["both"].failed == "the model does not bear it"
+    assert results["slow"].failed is None
+    assert results["slow"].gain.speedup == pytest.approx(0.8, rel=0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from outpace.records.arm import TOO_FEW, Arm
 from outpace.records.evidence import Evidence, Sync
 from outpace.records.gain import NO_GAIN
 from outpace.records.ledger import Row
@@ -13,6 +14,7 @@ from outpace.records.memory import ByKind, Memory
 from outpace.remedies import accumulate_gradients, async_checkpoint, fp16, no_sync_items
 from outpace.remedies.accumulate_gradients import AccumulateGradients
 from outpace.remedies.async_checkpoint import AsyncCheckpoint
+from outpace.remedies.channels_last import ChannelsLast
 from outpace.remedies.fp16 import Fp16
 from outpace.remedies.no_sync_items import NoSyncItems
 from outpace.remedies.validate_less import ValidateLess
@@ -122,3 +124,13 @@ def test_what_a_batch_in_parts_keeps_and_costs() -> None:
     gain = AccumulateGradients().predict(IMAGES)
     assert gain.low < gain.speedup < 1.0
     assert AccumulateGradients().settings(IMAGES) == {"parts": accumulate_gradients.PARTS}
+
+
+def test_what_the_script_did_not_bear_in_an_experiment_is_not_advised() -> None:
+    arm = Arm("channels_last", 0, 0.0, 0.0, NO_GAIN, NO_GAIN, failed="the model calls view()")
+    assert ChannelsLast().verdict(IMAGES).yes
+    verdict = ChannelsLast().verdict(replace(IMAGES, arms=(arm,)))
+    assert not verdict.yes
+    assert "the model calls view()" in verdict.reason
+    few = replace(arm, failed=TOO_FEW)
+    assert ChannelsLast().verdict(replace(IMAGES, arms=(few,))).yes

@@ -198,3 +198,35 @@ def test_a_call_that_is_learnt_from_is_told_from_those_that_act() -> None:
         line = int(facts.where.rpartition(":")[2])
         assert "# learns" in Path(__file__).read_text().splitlines()[line - 1]
         assert any("states" in names for *_, names in facts.callers)
+
+
+class Flattened(nn.Module):
+    """As many that were written before reshape()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(images).view(-1, 4 * 36))
+
+
+def test_a_layout_that_a_model_does_not_bear_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    net, images = Flattened(), torch.randn(2, 3, 8, 8)
+    wanted = net(images)
+    with hosted(replace(AS_IS, channels_last=True)) as host:
+        for _ in range(2):
+            assert torch.equal(net(images), wanted)
+        assert list(host.unfit) == ["channels_last"]
+        assert not host.broken
+    assert net.layer.weight.is_contiguous()
+    assert capsys.readouterr().err.count("channels_last is left out") == 1
+
+
+def test_other_errors_of_a_model_are_its_own() -> None:
+    with hosted(replace(AS_IS, channels_last=True)) as host:
+        with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|invalid for input"):
+            Flattened()(torch.randn(2, 3, 9, 9))
+        assert not host.unfit

@@ -176,4 +176,10 @@ def test_a_search_is_one_step_and_a_training_in_one_call_is_many() -> None:
     assert steps == 2
     steps, losses = fitted(150)
     assert len(losses) > 250
-    assert steps == len(losses) - 2 * 64
+    assert steps == len(losses) - 64
+
+
+def test_each_pass_of_a_long_search_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outpace.seams.optimizer.LONG_S", -1.0)
+    steps, losses = fitted(20)
+    assert steps == len(losses) - 1

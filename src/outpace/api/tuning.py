@@ -196,7 +196,7 @@ def _try(
     if evidence.together:
         return [], {}
     for each in map(remedy, only):
-        verdict = each.applies(evidence)
+        verdict = each.verdict(evidence)
         if not verdict.yes:
             work.notes.append(f"{each.name} does not apply: {verdict.reason}")
     time_s = total * TRIAL_SHARE

@@ -22,7 +22,7 @@ from torch import nn
 
 from outpace.measure.counters import cpu_ns
 from outpace.measure.statistics import ALONE, FEW, Noise, enough, median, noise_of, paired_gain
-from outpace.records.arm import Arm
+from outpace.records.arm import TOO_FEW, Arm
 from outpace.records.files import replace_text
 from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
@@ -157,7 +157,7 @@ class Contest:
                     median([p[3] for p in pairs if math.isfinite(p[3])]),
                     self.gain(name),
                     self.cpu_gain(name),
-                    self.failed.get(name) or (None if len(pairs) >= 2 else "too few rounds"),
+                    self.failed.get(name) or (None if len(pairs) >= 2 else TOO_FEW),
                     self.base,
                 )
             )
@@ -254,6 +254,8 @@ class Scheduler:
                 self.begun, self.worker_cpu = perf_counter(), self._worker_cpu()
                 self.ready = self.queued()
             return
+        if self._leave_unfit():
+            return
         self.taken += step.micro_steps * step.count
         if step.clean:
             self.walls.append(step.wall * step.count / 1e9)
@@ -265,6 +267,25 @@ class Scheduler:
             self._end_block()
         else:
             self._end_round()  # no step tells anything
+
+    def _leave_unfit(self) -> bool:
+        """Whether the arm at work turned out to be one that the target does not bear: it is left out, with
+        others that have as much in them.
+        """
+        contest, unfit = self.contest, getattr(self.host, "unfit", None)
+        if not unfit or contest is None:
+            return False
+        for name, arm in contest.arms.items():
+            why = next((unfit[each] for each in unfit if getattr(arm, each)), None)
+            if why is not None and name != contest.base:
+                contest.failed.setdefault(name, why)
+                contest.pairs.pop(name, None)
+                self.measured = [each for each in self.measured if each[0] != name]
+        if self.order[self.at] not in contest.failed:
+            return False
+        self.at += 1
+        self._begin_block()
+        return True
 
     def cut_short(self) -> Contest | None:
         """The target comes to its end: a contest that is clear by now is over, else it is given back."""

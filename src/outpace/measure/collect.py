@@ -62,6 +62,8 @@ from outpace.seams.unused import unused
 from outpace.seams.where import short
 
 MOST_POINTS = 2000
+VARIES = 1.25
+"""times as many calls in the mean step, or as few, as in one: what was counted in that is of the mean too"""
 UNKNOWN = 0.9
 """of a share's interval, from which on it tells nothing"""
 
@@ -262,6 +264,16 @@ def _by_hand(seen: Seen, phases: dict[str, float]) -> ByHand | None:
     return ByHand(seconds, seen.by_hand.operators, f"{short(file)}:{line}")
 
 
+def _of_mean_step(facts: dict[str, Any], times: float) -> dict[str, Any]:
+    """What was counted in one step, where steps call their models so often in the mean for once in that, as
+    where an actor learns in every second one, or episodes last longer.
+    """
+    if 1 / VARIES < times < VARIES or not times:
+        return {}
+    names = ("flops", "flops_forward", "operations")
+    return {name: type(facts[name])(times * facts[name]) for name in names if name in facts}
+
+
 def _compute(
     host: Host,
     phases: dict[str, float],
@@ -319,6 +331,8 @@ def _compute(
     if found.frozen is not None:
         facts.update(found.frozen.facts())
     facts |= found.compute
+    if module is not None and found.counted_calls:
+        facts |= _of_mean_step(facts, (module.calls_a_step() or 0.0) / found.counted_calls)
     # One step was counted; the looks at learning saw more batches.
     several = found.health.paddings.mean() if found.health is not None else None
     if facts.get("padding") and several is not None:

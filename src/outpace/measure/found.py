@@ -22,6 +22,8 @@ class Found:
     """each batch in later epochs than the one that was watched"""
     images: Images | None = None
     compute: dict[str, Any] = field(default_factory=dict)
+    counted_calls: int = 0
+    """of models, to learn, in the step whose operators were counted"""
     frozen: Frozen | None = None
     by_batch: Line | None = None
     """seconds of a forward and backward pass over the part of the batch"""

@@ -16,6 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 import psutil
+from torch.optim import Optimizer
 
 from outpace.measure import libraries
 from outpace.measure.expressions import DATA_LOADER, Unknown, evaluate, length_of, variable
@@ -205,8 +206,20 @@ def loops_around_step() -> list[Loop]:
             found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
         elif (steps := libraries.steps_of(_trainer(frame))) is not None:
             found.append(Loop(steps, True))
+        elif _searches(frame):
+            found.append(Loop(None, False, while_=True))
         frame = frame.f_back
     return found
+
+
+def _searches(frame: FrameType) -> bool:
+    """Whether this is an optimizer's step, which calls its closure until something is so."""
+    if frame.f_code.co_name != "step":
+        return False
+    try:
+        return isinstance(variable(frame, "self"), Optimizer)
+    except Unknown:
+        return False
 
 
 def library_ends() -> bool:

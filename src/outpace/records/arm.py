@@ -14,6 +14,9 @@ FED = " with its input"
 """at the end of an arm's name: batches are made meanwhile as ever, where else they cost nothing"""
 
 
+TOO_FEW = "too few rounds"
+
+
 class Arm(msgspec.Struct, frozen=True):
     """One way to run a step, compared with the script as it is, round by round."""
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from outpace.records.arm import FED
+from outpace.records.arm import FED, TOO_FEW
 from outpace.records.evidence import Evidence
 from outpace.records.finding import GainOf, Keeps
 from outpace.records.gain import Gain
@@ -60,6 +60,13 @@ class Remedy(ABC):
     @abstractmethod
     def applies(self, evidence: Evidence) -> Verdict:
         """Whether it can help here."""
+
+    def verdict(self, evidence: Evidence) -> Verdict:
+        """The same; not where the script did not bear it in an experiment."""
+        for arm in evidence.arms:
+            if arm.name == self.name and arm.failed not in (None, TOO_FEW):
+                return Verdict(False, f"in an experiment {arm.failed}")
+        return self.applies(evidence)
 
     def settings(self, evidence: Evidence) -> Settings:
         """The settings to try."""

@@ -102,6 +102,8 @@ class Host:
     """steps have run in another way than the script's own"""
     seams: dict[str, Seam] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)
+    """what of a Setup the script turned out not to bear, and why: it is left out from there on"""
     listeners: list[Callable[[Step], None]] = field(default_factory=list)
     boundary: Literal["optimizer", "backward", "none"] = "none"
     steps: int = 0

@@ -12,6 +12,7 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from outpace.seams.alter import alter
 from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
 from outpace.seams.checkpoints import bring_checkpoints, recomputing
 from outpace.seams.helper import of_the_step
-from outpace.seams.host import Host
+from outpace.seams.host import Host, on_stderr
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.optimizer import held_by
@@ -39,6 +40,8 @@ _current_graph_task_id = torch._C._current_graph_task_id
 FEWEST_IN_MODE = 10
 """steps of a model in training mode, and then in evaluation mode, to say that it was left there"""
 
+NO_VIEW = "view size is not compatible"
+"""what torch says of a view() of what does not lie in rows"""
 LOOKS = 3
 """at where a model is called to learn"""
 
@@ -74,6 +77,8 @@ class ModuleSeam:
         self.learnt: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         """calls in evaluation mode that a backward pass went through: an optimizer's step tells who learns"""
         self.handles: list[Any] = []
+        self.calls_at_first = 0
+        """to learn, before the first step ended; a model may have acted for long before it learnt"""
         self.unlearnt: list[RootFacts] = []
         """of models that were called to learn since the last backward pass"""
         self.last: Any = lambda: None
@@ -146,6 +151,8 @@ class ModuleSeam:
 
     def reconcile(self, setup: Setup) -> None:
         """Bring the known roots to ``setup``."""
+        if "channels_last" in self.host.unfit:
+            setup = replace(setup, channels_last=False)
         self.setup = setup
         self.call = self.call_sparing if setup.no_unused_gradients else self.original
         self.plain = not (
@@ -335,8 +342,19 @@ class ModuleSeam:
         if all(facts is not one for one in self.unlearnt):
             self.unlearnt.append(facts)
 
+    def calls_to_learn(self) -> int:
+        """Those of all roots."""
+        return sum(facts.training_calls for facts in list(self.host.roots.values()))
+
+    def calls_a_step(self) -> float | None:
+        """Calls to learn in a step, in the mean; None where there was but one step."""
+        later = self.host.steps - 1
+        return (self.calls_to_learn() - self.calls_at_first) / later if later > 0 else None
+
     def saw_backward(self) -> None:
         """The newest calls were to learn."""
+        if not self.host.steps:
+            self.calls_at_first = self.calls_to_learn()
         for facts in self.unlearnt:
             facts.learnt_at.add(facts.called_at)
         self.unlearnt.clear()
@@ -388,22 +406,37 @@ class ModuleSeam:
         wanted = None if judges or (own and not in_float32(module)) else setup.autocast
         if own == (wanted != "float32"):
             wanted = None  # as the script has it
-        with contextlib.ExitStack() as within:
-            if setup.checkpointed:
-                within.enter_context(recomputing(module, setup))
-            if setup.channels_last:
-                args, kwargs = within.enter_context(
-                    changed_within((args, kwargs), to_channels_last)
-                )
-            if wanted == "float32":
-                args, kwargs = within.enter_context(changed_within((args, kwargs), to_float32))
-                within.enter_context(torch.autocast(kind, enabled=False))
-            elif wanted is not None:
-                within.enter_context(torch.autocast(kind, getattr(torch, wanted)))
-            out = call(module, *args, **kwargs)
-        if wanted not in (None, "float32"):
-            out = map_tensors(out, to_float32)
-        return map_tensors(out, as_rows) if setup.channels_last else out
+        given = args, kwargs
+        try:
+            with contextlib.ExitStack() as within:
+                if setup.checkpointed:
+                    within.enter_context(recomputing(module, setup))
+                if setup.channels_last:
+                    args, kwargs = within.enter_context(
+                        changed_within((args, kwargs), to_channels_last)
+                    )
+                if wanted == "float32":
+                    args, kwargs = within.enter_context(changed_within((args, kwargs), to_float32))
+                    within.enter_context(torch.autocast(kind, enabled=False))
+                elif wanted is not None:
+                    within.enter_context(torch.autocast(kind, getattr(torch, wanted)))
+                out = call(module, *args, **kwargs)
+        except RuntimeError as error:
+            if not setup.channels_last or NO_VIEW not in str(error):
+                raise
+        else:
+            out = out if wanted in (None, "float32") else map_tensors(out, to_float32)
+            return map_tensors(out, as_rows) if setup.channels_last else out
+        self.refuse_channels_last()
+        return self.run(module, facts, *given)
+
+    def refuse_channels_last(self) -> None:
+        """Leave it out from here on: a ``view()`` in the model goes by how images lie in memory."""
+        why = "the model calls view() on what lies channels last, which torch refuses"
+        self.host.unfit["channels_last"] = why
+        if self.host.rests:  # an experiment tells of it
+            on_stderr(f"outpace: channels_last is left out: {why}")
+        self.reconcile(self.setup)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -11,6 +11,7 @@ import functools
 import weakref
 from collections.abc import Iterable
 from threading import get_ident
+from time import perf_counter
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -28,8 +29,8 @@ from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 CLOSURES = (FunctionType, MethodType, functools.partial)
 """what a closure is: whatever else can be called, as a model, an optimizer may want itself"""
-MOST_CALLS = 64
-"""of a closure that are one step: a search takes some twenty"""
+MOST_CALLS, LONG_S = 64, 10.0
+"""of a closure that are one step, and their seconds: a search takes some twenty calls"""
 OPTIONS = ("fused", "foreach")
 """which of its implementations an optimizer takes; not each has both"""
 
@@ -56,8 +57,10 @@ class OptimizerSeam:
         self.mislays = False
         """there was one"""
         self.begun = False
-        self.calls = 0
-        """of a closure, in the step under way"""
+        self.calls, self.began = 0, 0.0
+        """of a closure, in the step under way, and when that began"""
+        self.by_calls: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        """of whose closures each call is a step"""
         """a step began, and none has ended since"""
         self.zeroes = False
         """the script asks that gradients be set to zero instead of None"""
@@ -168,14 +171,14 @@ class OptimizerSeam:
         """A closure that stops the optimizer's clock while it runs: it has phases of its own.
 
         A search calls it many times a step: the step's loss, and its batches, are those of the first call.
-        Where it goes on and on, a whole training in one call of ``step``, each is a step of its own. An
-        exception of it ends the step, and leaves no phase running.
+        Where it goes on for long, as a whole training in one call of ``step`` or a pass over all samples,
+        each is a step of its own. An exception of it ends the step, and leaves no phase running.
         """
         host, phases = self.host, self.host.phases
         if not isinstance(value, CLOSURES):
             return value
         first: tuple[int, int] | None = None
-        self.calls = 0
+        self.calls, self.began = 0, perf_counter()
 
         @functools.wraps(value)
         def closure(*args: Any, **kwargs: Any) -> Any:
@@ -185,7 +188,7 @@ class OptimizerSeam:
             self.calls += 1
             if phases.resting or phases.current() != "optimizer":
                 result = value(*args, **kwargs)
-                if self.calls > MOST_CALLS:
+                if self.is_step(optimizer):
                     host.guard("optimizer", host.saw_optimizer_step, optimizer)
                 return result
             phases.pop()
@@ -194,7 +197,7 @@ class OptimizerSeam:
                 result = value(*args, **kwargs)
             finally:
                 phases.unwind(depth)
-            if self.calls > MOST_CALLS:
+            if self.is_step(optimizer):
                 host.guard("optimizer", host.saw_optimizer_step, optimizer)
             elif first is None:
                 first = len(host.pending), host.backwards_in_step
@@ -206,6 +209,13 @@ class OptimizerSeam:
 
         return closure
 
+    def is_step(self, optimizer: Optimizer) -> bool:
+        """Whether a call of a closure is to be one."""
+        long = self.calls > 1 and perf_counter() - self.began > LONG_S
+        if long or self.calls > MOST_CALLS:
+            self.by_calls.add(optimizer)
+        return optimizer in self.by_calls
+
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step ended."""
         host = self.host
@@ -215,9 +225,8 @@ class OptimizerSeam:
             within = _current_graph_task_id() != -1
             # What an exception left of an earlier step goes too, the backward pass around this one does not.
             host.phases.unwind(stack.index("backward") + 1 if "backward" in stack else 0)
-            if self.calls <= MOST_CALLS:
+            if optimizer not in self.by_calls:
                 host.saw_optimizer_step(optimizer, within=within)
-            self.calls = 0
 
     def keep_alike(self, optimizer: Optimizer) -> None:
         """Fused kernels go through weights, gradients and state by address, and do not look how they lie."""

@@ -157,9 +157,13 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     """FLOPs and operators of one step."""
     counter = ModelCounter(observed.host)
     observed.host.group, observed.host.dirty = 1, True
+    module = observed.host.seam(ModuleSeam)
+    before = module.calls_to_learn() if module is not None else 0
     counter.__enter__()
     yield None
     counter.__exit__(None, None, None)
+    if module is not None:
+        observed.found.counted_calls = module.calls_to_learn() - before
     on_cpu = main_device(observed.host) == "cpu"  # elsewhere operators are only launched
     observed.found.compute.update(
         flops=float(counter.count.flops),

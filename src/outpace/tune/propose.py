@@ -33,7 +33,7 @@ def candidates(
         one = kind()
         if kind.advice_only or kind.name in unwanted or (wanted and kind.name not in wanted):
             continue
-        verdict = one.applies(evidence)
+        verdict = one.verdict(evidence)
         if verdict.yes:
             found += [
                 Candidate(one, settings, one.kept(evidence, settings), verdict.reason)
@@ -148,7 +148,7 @@ def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
             one = kind()
             if finding.cause not in kind.treats:
                 continue
-            verdict = one.applies(evidence)
+            verdict = one.verdict(evidence)
             if not verdict.yes:
                 continue
             settings = one.settings(evidence)

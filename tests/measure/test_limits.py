@@ -60,6 +60,26 @@ def while_fewer(training: Training) -> None:
                 break
 
 
+class Trainer:
+    """Keeps what it counts beside what it sets anew in each turn."""
+
+    def __init__(self) -> None:
+        self.count, self.loss, self.most = 0, 0.0, 40
+
+    def run(self, training: Training) -> None:
+        self.count = 0
+        while True:
+            _, self.loss = 0, 1.0
+            training.step()
+            self.count += 1
+            if self.most is not None and self.count >= self.most:
+                break
+
+
+def within_a_trainer_that_sets_other_attributes(training: Training) -> None:
+    Trainer().run(training)
+
+
 def while_some_are_left(training: Training) -> None:
     left = 40
     while left > 0:
@@ -148,6 +168,7 @@ def by_epochs(training: Training) -> None:
         (endless_with_a_count_that_may_be_equal, 3),
         (while_fewer, 3),
         (while_some_are_left, 3),
+        (within_a_trainer_that_sets_other_attributes, 3),
         (far_fewer_than_the_epochs_have, 3),
         (where_other_limits_are_off, 3),
         (gathering, 3),

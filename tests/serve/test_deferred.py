@@ -20,7 +20,7 @@ from tests.remedies.trainings import hosted
 
 SIZE = (320, 240)
 BILINEAR, NEAREST = Image.Resampling.BILINEAR, Image.Resampling.NEAREST
-SCALED = Setup(decoder="scaled")
+SCALED = Setup(scaled=True)
 
 
 def photograph(mode: str = "RGB", size: tuple[int, int] = SIZE, **options: Any) -> bytes:

@@ -155,6 +155,7 @@ def test_only_what_the_model_tells_of_is_planned() -> None:
         "cache_samples",
         "cache_decoded",
         "decode_jpeg",
+        "decode_scaled",
         "loader_workers",
         "prefetch",
         "fetch_threads",

@@ -25,6 +25,7 @@ def on_two_threads(deterministic: bool) -> Evidence:
         IMAGES,
         compute=replace(IMAGES.compute, threads=2),
         input=replace(IMAGES.input, deterministic=deterministic),
+        arms=(*IMAGES.arms, arm("threads_1", 1.0, 0.1)),
     )
 
 

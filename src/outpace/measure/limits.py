@@ -186,12 +186,23 @@ def _begin_again(outermost: Loop, own: set[str]) -> set[str]:
             for target in node.targets:
                 on = _named(target) & _named(node.value) and not isinstance(node.value, ast.IfExp)
                 if not on:
-                    found |= _named(target)
+                    found |= _given(target)
         elif isinstance(node, (ast.For, ast.comprehension)) and node is not outermost:
-            found |= _named(node.target)
+            found |= _given(node.target)
         elif isinstance(node, (ast.For, ast.AugAssign)):
-            found |= _named(node.target) & own
+            found |= _given(node.target) & own
     return found
+
+
+def _given(target: ast.expr) -> set[str]:
+    """What an assignment gives a value: of ``self.loss`` that alone, not ``self``; of an item what has it."""
+    within = [one.value for one in ast.walk(target) if isinstance(one, ast.Subscript)]
+    stored = {
+        ast.unparse(one)
+        for one in ast.walk(target)
+        if isinstance(one, (ast.Name, ast.Attribute)) and isinstance(one.ctx, ast.Store)
+    }
+    return stored.union(*map(_named, within))
 
 
 def _named(node: ast.expr) -> set[str]:

@@ -32,7 +32,9 @@ SHARING = 0.85
 """speed of threads that take turns on too few cores, against as many threads as cores"""
 SPINNING = 1.3
 SPINNING_ERROR = 0.5
-"""a step beside makers of batches, on full cores with spinning threads: seen from 1.1 to 2.1"""
+"""a step beside makers of batches that never rest, on full cores with spinning threads: 1.1 to 2.1 seen"""
+SCALING = 0.7
+"""exponent of the speed of operations over their threads, where no arm told it"""
 LEAST_LEFT = 0.05
 """share of a step's compute that is left in any case"""
 PRIORS = {
@@ -108,7 +110,8 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     if not crowded(evidence, workers, setup.threads):
         return StepTime(seconds, max(OVERLAP_ERROR, compute_error))
     if not setup.passive:
-        return StepTime(SPINNING * seconds, SPINNING_ERROR)
+        busy = min(1.0, fetch_cpu / seconds) if seconds else 0.0
+        return StepTime((1 + (SPINNING - 1) * busy) * seconds, SPINNING_ERROR)
     # While batches are made, the step's threads have what cores are left, and wait for each other.
     threads = setup.threads or evidence.compute.threads
     speed = SHARING * max(0, cores - workers) / threads
@@ -182,9 +185,9 @@ def decode_time(evidence: Evidence, setup: Setup) -> float:
     if images is None:
         return data.decode_s
     anew = data.decode_s
-    if setup.decoder == "scaled" and not setup.decoded_bytes and images.decode_s:
+    if setup.scaled and not setup.decoded_bytes and images.decode_s:
         anew *= max(0.0, 1 - images.scaled_saves_s / images.decode_s)
-    elif setup.decoder != "pillow" and images.identical:
+    elif setup.decoder == "simplejpeg" and images.identical:
         part = images.jpeg_share
         anew *= 1 - part + part / max(1.0, images.simplejpeg_speedup)
     if not setup.decoded_bytes or not images.kept_s:
@@ -301,6 +304,9 @@ def _arm_ratio(evidence: Evidence, names: tuple[str, ...]) -> tuple[float, float
 
 def _prior(evidence: Evidence, name: str) -> float:
     """What an arm that was not measured is taken to gain."""
+    if name.startswith("threads_"):
+        now = min(evidence.compute.threads, max(1, evidence.machine.cores))
+        return min(1.0, math.pow(int(name.removeprefix("threads_")) / now, SCALING))
     if name == "bf16" and evidence.compute.device == "cpu" and evidence.compute.counted_s:
         return _gain_by_half(evidence)
     slowed = evidence.slowed_by_half if name == "float32" else None

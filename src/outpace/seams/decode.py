@@ -94,7 +94,7 @@ class DecodeSeam:
     def refresh(self, *, fetches: bool = False) -> None:
         """Stand at what has been imported by now. ``fetches``: this process is about to make a batch."""
         pillow, opencv = "PIL.ImageFile" in sys.modules, fetches and "cv2" in sys.modules
-        keeps, scales = bool(self.setup.decoded_bytes), self.setup.decoder == "scaled"
+        keeps, scales = bool(self.setup.decoded_bytes), self.setup.scaled
         known = (pillow, opencv, keeps, scales)
         if not self.installed or known == self.known:
             return
@@ -135,7 +135,7 @@ class DecodeSeam:
     def reconcile(self, setup: Setup) -> None:
         """Decode as ``setup`` says; Pillow is then met here, before its first image is opened."""
         self.setup = setup
-        if setup.decoder != "pillow" or setup.decoded_bytes:
+        if setup.decoder != "pillow" or setup.scaled or setup.decoded_bytes:
             with contextlib.suppress(ImportError):
                 importlib.import_module("PIL.ImageFile")
         self.refresh()
@@ -237,7 +237,7 @@ class DecodeSeam:
     def _waiting(self, image: Any) -> Any:
         """Only where gradients are recorded: what a model is judged on stays as it is."""
         setup = self.setup
-        if setup.decoder != "scaled" or setup.decoded_bytes or self.decoder is None:
+        if not setup.scaled or setup.decoded_bytes or self.decoder is None:
             return None
         if not getattr(image, "tile", None) or not torch.is_grad_enabled():
             return None

@@ -55,8 +55,9 @@ class Setup:
     """give recent batches again"""
     batch_scale: float = 1.0
     """size of the batches given again, against the script's own (with ``free_input``)"""
-    decoder: Literal["pillow", "simplejpeg", "scaled"] = "pillow"
-    """"scaled": by simplejpeg, and at a half or a quarter what the script makes smaller at once"""
+    decoder: Literal["pillow", "simplejpeg"] = "pillow"
+    scaled: bool = False
+    """JPEG files are decoded at a half or a quarter where the script makes them smaller at once"""
     decoded_bytes: int = 0
     """keep decoded images in memory up to this size, all workers together"""
     decoded_disk_bytes: int = 0

@@ -58,7 +58,7 @@ class Decoder:
         if core is not None:
             finish(image, core, readonly=0)
             return True
-        fast = setup.decoder != "pillow" and is_plain_jpeg(image)
+        fast = setup.decoder == "simplejpeg" and is_plain_jpeg(image)
         core = decode(image) if fast else None
         if core is None:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from outpace.records.input import Images
 from outpace.seams.apart import held_by
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import generators_kept
+from outpace.seams.setup import AS_IS
 from outpace.serve.decode import try_files
 from outpace.serve.open_files import none_drawn
 from outpace.tune.observed import Observed
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 FEW = 8
 """samples that are drawn"""
-DECODERS: tuple[Literal["scaled", "pillow"], ...] = ("scaled", "pillow")
-"""in turns; the last is to be the script's own"""
 
 
 def probe_images(observed: Observed) -> None:
@@ -66,19 +65,19 @@ def with_scaled(images: Images, loader: DataLoader[Any], seam: DecodeSeam) -> Im
     try:
         with none_drawn(dataset), torch.enable_grad():
             for index in range(min(FEW, len(dataset))):  # type: ignore[arg-type]
-                least = {"scaled": math.inf, "pillow": math.inf}
+                least = {True: math.inf, False: math.inf}
                 Deferred.asked = smaller
                 images_before = seam.images
-                for decoder in DECODERS * 2:
-                    seam.reconcile(replace(before, decoder=decoder, decoded_bytes=0))
+                for scaled in (True, False, True, False):
+                    seam.reconcile(replace(AS_IS, scaled=scaled))
                     images_before = seam.images
                     with generators_kept(*held_by(loader)):
                         begun = perf_counter()
                         dataset[index]
-                        least[decoder] = min(least[decoder], perf_counter() - begun)
+                        least[scaled] = min(least[scaled], perf_counter() - begun)
                     Deferred.asked = None  # once is enough
                 opened += seam.images - images_before
-                saved += least["pillow"] - least["scaled"]
+                saved += least[False] - least[True]
     except Exception:
         return images  # as of a file that only its workers open
     finally:

@@ -68,13 +68,13 @@ def in_own_processes(evidence: Evidence, arms: dict[str, Setup]) -> dict[str, Se
     """
     own, data = ("own", "processes"), evidence.input
     at_work = [arm for arm in arms.values() if arm.feed.executor in own]
-    if not data.workers or len({arm.decoder for arm in at_work}) < 2:
+    if not data.workers or len({(arm.decoder, arm.scaled) for arm in at_work}) < 2:
         return arms
 
     def begun(arm: Setup) -> Setup:
         if arm not in at_work:
             return arm
-        feed = replace(arm.feed, begun_with=arm.decoder)
+        feed = replace(arm.feed, begun_with=f"{arm.decoder}{' scaled' * arm.scaled}")
         if feed.executor == "own":
             ahead = data.prefetch_factor or 2
             feed = replace(feed, executor="processes", workers=data.workers, prefetch=ahead)

@@ -33,6 +33,8 @@ SHARING = 0.85
 SPINNING = 1.3
 SPINNING_ERROR = 0.5
 """a step beside makers of batches that never rest, on full cores with spinning threads: 1.1 to 2.1 seen"""
+STALL_S = 0.01
+"""for which each batch that is made keeps a core from a step, at the least: all its threads wait for that"""
 SCALING = 0.7
 """exponent of the speed of operations over their threads, where no arm told it"""
 LEAST_LEFT = 0.05
@@ -110,7 +112,8 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     if not crowded(evidence, workers, setup.threads):
         return StepTime(seconds, max(OVERLAP_ERROR, compute_error))
     if not setup.passive:
-        busy = min(1.0, fetch_cpu / seconds) if seconds else 0.0
+        held_up = fetch_cpu + STALL_S * max(1, evidence.steps.micro_steps)
+        busy = min(1.0, held_up / seconds) if seconds else 0.0
         return StepTime((1 + (SPINNING - 1) * busy) * seconds, SPINNING_ERROR)
     # While batches are made, the step's threads have what cores are left, and wait for each other.
     threads = setup.threads or evidence.compute.threads

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
+from outpace.seams.resting import rest
+from outpace.tune.observed import Observed
 from tests.conftest import evidence_of, outpace, with_entry
 
 TRAINING = """
@@ -123,3 +130,23 @@ def test_an_arm_that_a_training_breaks_off_in_is_left_out(
     found = json.loads(done.stdout)
     assert (found["outcome"], done.returncode) == ("done", 0), done.stderr
     assert "set_to_none: the process ended with exit code 1 in this arm" in found["notes"]
+
+
+def test_workers_that_rest_when_the_script_ends_are_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an arm that was at work rest once the training is as it was: python would wait for them."""
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        observed: Any = Observed.__new__(Observed)
+        observed.ended = observed.stopped = False
+        observed.pid = os.getpid()
+        observed.last_lines = SimpleNamespace(within=lambda outermost: False)
+        observed.watcher = SimpleNamespace(course=SimpleNamespace(outermost=None))
+        observed.host = SimpleNamespace(steps=3)
+        monkeypatch.setattr(Observed, "_write_down", lambda self: rest([child.pid]))
+        observed.finish()
+        while (status := psutil.Process(child.pid).status()) == psutil.STATUS_RUNNING:
+            pass  # as it wakes
+        assert status == psutil.STATUS_SLEEPING
+    finally:
+        child.kill()
+        child.wait()

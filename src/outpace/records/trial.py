@@ -45,6 +45,12 @@ class Curve(msgspec.Struct, frozen=True):
     metrics: dict[str, float] = {}
 
 
+NO_METRIC = (
+    "the losses of models that learn against each other, or of a policy, do not tell how good they are, and "
+    "the script reports no metric (outpace.log)"
+)
+
+
 class Proof(msgspec.Struct, frozen=True):
     """Non-inferiority of the recipe.
 

@@ -15,7 +15,7 @@ from outpace.records.evidence import Overhead
 from outpace.records.finding import Finding, Learning
 from outpace.records.session import Session
 from outpace.records.target import Target
-from outpace.records.trial import TOO_SHORT, Proof, Trial
+from outpace.records.trial import NO_METRIC, TOO_SHORT, Proof, Trial
 from outpace.report import words
 from outpace.report.labels import BOUNDS, CAUSES
 
@@ -315,6 +315,9 @@ def _next_commands(session: Session) -> list[Next]:
     untried = session.trials and not any(trial.was_tried for trial in session.trials)
     if session.command == "tune" and untried and _too_short(session):
         return [Next(bare_command(target), "a run of more steps can be tuned")]
+    if session.proof is not None and session.proof.reason == NO_METRIC:
+        does = "once it tells outpace.log(reward=...) how good it is, tune proves by that"
+        return [Next(bare_command(target), does)]
     if session.command == "tune" and (untried or _unproven(session)):
         minutes = f"{_minutes_for_trials(session)}m"
         longer = words.outpace("tune", target, "--time", minutes, *begin)

@@ -32,7 +32,7 @@ from outpace.records.machine import Machine
 from outpace.seams.fetch import FetchSeam
 from outpace.seams.host import ACCUMULATED, Host, Step, on_stderr
 from outpace.seams.loader import LoaderSeam
-from outpace.seams.resting import worker_pids
+from outpace.seams.resting import wake_all, worker_pids
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
@@ -163,7 +163,10 @@ class Observed:
         self.over = self._has_all_steps() if within is None else not within
         if not self.host.steps:
             self.found.notes += unwatched(self.host)
-        self._write_down()
+        try:
+            self._write_down()
+        finally:
+            wake_all()  # workers of an arm that was at work rest since: python waits for their end
 
     def _has_all_steps(self) -> bool:
         total = self.watcher.total_steps(self.host.micro_steps)

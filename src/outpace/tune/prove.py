@@ -19,17 +19,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from outpace.records.trial import Curve, Proof
+from outpace.records.trial import NO_METRIC, Curve, Proof
 
 LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
 CONFIDENCE = 0.95
 UNTOLD = "the script's own metrics come later than that, and were not judged"
-NO_METRIC = (
-    "the losses of models that learn against each other, or of a policy, do not tell how good they are, and "
-    "the script reports no metric (outpace.log)"
-)
 NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
     r"loss|error|inaccura|perplexity|distance|entropy|brier|"

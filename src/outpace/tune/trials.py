@@ -40,6 +40,8 @@ from outpace.tune.propose import best, candidates, in_steps
 POOL = 2
 """batches that a warm cache is tried with"""
 TRIAL_S = 8.0
+QUEUES = 3.0
+"""times as long that workers of both arms are compared"""
 ROUNDS, BLOCK = 7, 3
 """of a trial of slow steps, each of two blocks of so many steps"""
 COMPILING_S = 90.0
@@ -279,6 +281,8 @@ class Trials:
         arms = {"accepted": steady(base), name: steady(after)}
         # As long as it takes to warm up and compare six times where steps are slow.
         most = max(seconds, ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s)
+        if in_own_processes(self.evidence, arms) != arms:
+            most *= QUEUES  # what workers have made ahead hides in each block what they take
         limit = min(most, max(3.0, self.left() - self.final_s))
         contest = self.contest(arms, limit, label, narrow=0.03)
         yield contest

@@ -12,7 +12,8 @@ from outpace.records.gain import Gain
 from outpace.remedies.bf16 import Bf16
 from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.loader_workers import LoaderWorkers
-from outpace.remedies.model import PRIORS
+from outpace.remedies.model import PRIORS, predicted_gain, step_time
+from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.data_plan import SMALLEST
 from outpace.tune.propose import candidates
 from tests.remedies.some_evidence import IMAGES
@@ -131,3 +132,19 @@ def test_threads_that_fetch_keep_up_with_each_batch_of_a_step() -> None:
         )
 
     assert threads(16) == threads(1) > 30
+
+
+def test_images_that_are_decoded_small_spare_their_resizing_too() -> None:
+    scaled = Setup(scaled=True)
+    images = IMAGES.input.images
+    assert images is not None
+    gains = []
+    for saves in (0.5, 1.0, 1.2):
+        found = msgspec.structs.replace(images, scaled_saves_s=saves * images.decode_s)
+        facts = msgspec.structs.replace(
+            IMAGES, input=msgspec.structs.replace(IMAGES.input, images=found)
+        )
+        gains.append(predicted_gain(facts, AS_IS, scaled).speedup)
+        kept = Setup(scaled=True, decoded_bytes=2**40)
+        assert step_time(facts, kept) == step_time(facts, Setup(decoded_bytes=2**40))
+    assert 1.0 < gains[0] < gains[1] < gains[2]

@@ -189,7 +189,8 @@ def decode_time(evidence: Evidence, setup: Setup) -> float:
         return data.decode_s
     anew = data.decode_s
     if setup.scaled and not setup.decoded_bytes and images.decode_s:
-        anew *= max(0.0, 1 - images.scaled_saves_s / images.decode_s)
+        # Less than nothing where cutting and resizing are spared too.
+        anew *= 1 - images.scaled_saves_s / images.decode_s
     elif setup.decoder == "simplejpeg" and images.identical:
         part = images.jpeg_share
         anew *= 1 - part + part / max(1.0, images.simplejpeg_speedup)

@@ -663,4 +663,4 @@ def test_what_cannot_be_told_by_the_loss_is_compared_by_the_metric() -> None:
 
 def test_a_number_that_only_whole_trainings_find_is_not_compared() -> None:
     with pytest.raises(UsageError, match="finds its number before a whole training"):
-        trainer().compare({"plain": "auto", "more": ["auto", "accumulation"]})
+        toys.trainer().compare({"plain": "auto", "more": ["auto", "accumulation"]})

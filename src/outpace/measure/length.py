@@ -213,8 +213,9 @@ def loops_around_step() -> list[Loop]:
 
 
 def _searches(frame: FrameType) -> bool:
-    """Whether this is an optimizer's step, which calls its closure until something is so."""
-    if frame.f_code.co_name != "step":
+    """Whether this is a step of torch's optimizer, which calls its closure until something is so."""
+    name = str(frame.f_globals.get("__name__", ""))
+    if frame.f_code.co_name != "step" or not name.startswith("torch.optim."):
         return False
     try:
         return isinstance(variable(frame, "self"), Optimizer)

@@ -29,6 +29,7 @@ class FakeHost:
     """A training whose step takes what its Setup says, with noise as of a busy machine."""
 
     setup: Setup = AS_IS
+    unfit: dict[str, str] = field(default_factory=dict)
     drift: float = 0.0
     index: int = 0
     chance: random.Random = field(default_factory=lambda: random.Random(0))

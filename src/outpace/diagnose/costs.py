@@ -371,12 +371,12 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     if calls_by_rows(compute):
         calling = min(calling_seconds(evidence), most)
         return calling, min(tiny, calling), whole
-    if compute.fixed is None and compute.device != "cpu":
-        return 0.0, 0.0, 0.0  # launching may hide behind what was launched before
-    if compute.fixed is None and (calling := min(calling_seconds(evidence), most)):
-        # Within a tenth of what batches of several sizes tell, where both are known.
-        return calling, 0.5 * calling, min(1.2 * calling, whole)
     if compute.fixed is None:
+        if compute.device != "cpu":
+            return 0.0, 0.0, 0.0  # launching may hide behind what was launched before
+        if calling := min(calling_seconds(evidence), most):
+            # Within a tenth of what batches of several sizes tell, where both are known.
+            return calling, 0.5 * calling, min(1.2 * calling, whole)
         guess = min(CALL_OVER_TINY * tiny, most)
         return guess, 0.3 * guess, min(2 * guess, whole)
     if compute.operations:

@@ -163,7 +163,7 @@ def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
     values = _finite(evidence)
     if not _hardly_changes(evidence) or evidence.health.warming_up or len(values) < 20:
         return
-    if _need_not_fall(evidence):
+    if evidence.health.need_not_fall:
         return  # the loss of adversaries, or of a policy, need not fall
     first, last = _ends(values)
     crawls = 0.95 if _guesses(evidence, last) else 0.99
@@ -207,7 +207,7 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     values, chance = _finite(evidence), _chance(evidence)
     if evidence.health.update_ratio is None or _hardly_changes(evidence):
         return
-    if evidence.health.warming_up or _need_not_fall(evidence) or len(values) < FEWEST_LOSSES:
+    if evidence.health.warming_up or evidence.health.need_not_fall or len(values) < FEWEST_LOSSES:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
     third = len(values) // 3
     early, late = values[:third], values[-third:]
@@ -281,7 +281,7 @@ def noisy(evidence: Evidence) -> Iterator[Learning]:
     values, health = _finite(evidence), evidence.health
     if len(values) < FEWEST_LOSSES or min(values) <= 0 or health.noise_scale is None:
         return
-    if _need_not_fall(evidence):
+    if evidence.health.need_not_fall:
         return  # adversaries: such losses need not fall
     third = len(values) // 3
     late = values[-third:]
@@ -365,7 +365,7 @@ def dead_units(evidence: Evidence) -> Iterator[Learning]:
 def saturated_units(evidence: Evidence) -> Iterator[Learning]:
     """Sigmoids and tanhs at their limits pass hardly a gradient."""
     health = evidence.health
-    if _need_not_fall(evidence):
+    if evidence.health.need_not_fall:
         return  # what a generator gives, or an actor, is meant to reach its limits
     if health.saturated > MOST_SATURATED:
         yield Learning(
@@ -499,7 +499,7 @@ def same_random_numbers(evidence: Evidence) -> Iterator[Learning]:
 def validates_in_training_mode(evidence: Evidence) -> Iterator[Learning]:
     """Dropout and batch statistics are on while the model is judged."""
     health = evidence.health
-    if _need_not_fall(evidence):
+    if evidence.health.need_not_fall:
         return  # samples of a generator, which are drawn by its batch's own statistics
     if 0 < health.validated_training < 0.5 * evidence.steps.count:
         yield Learning(
@@ -603,15 +603,10 @@ def _never_finite_again(evidence: Evidence) -> bool:
     return any(bad) and all(bad[bad.index(True) :])
 
 
-def _need_not_fall(evidence: Evidence) -> bool:
-    """Whether losses are of adversaries, or of what acts."""
-    return evidence.health.learners > 1 or evidence.health.acts
-
-
 def _fell_and_stays(evidence: Evidence) -> tuple[float, float] | None:
     """Where the loss came from and where it stayed, if that is what it did."""
     values = _finite(evidence)
-    if len(values) < FEWEST_LOSSES or min(values) <= 0 or _need_not_fall(evidence):
+    if len(values) < FEWEST_LOSSES or min(values) <= 0 or evidence.health.need_not_fall:
         return None
     half = len(values) // 2
     first, early, late = median(values[:5]), values[half : half + half // 2], values[-(half // 2) :]

@@ -272,7 +272,7 @@ class Scheduler:
         """Whether the arm at work turned out to be one that the target does not bear: it is left out, with
         others that have as much in them.
         """
-        contest, unfit = self.contest, getattr(self.host, "unfit", None)
+        contest, unfit = self.contest, self.host.unfit
         if not unfit or contest is None:
             return False
         for name, arm in contest.arms.items():

@@ -52,7 +52,7 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
             return items[_between(node.slice, frame)]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = evaluate(node.operand, frame)
-        if isinstance(value, (int, float)):
+        if isinstance(value, NUMBERS):
             return -value
     elif isinstance(node, ast.BinOp):
         left, right = evaluate(node.left, frame), evaluate(node.right, frame)

@@ -12,9 +12,8 @@ COMMUNICATION_FREE = "communication_free"
 """the arm in which ranks exchange nothing"""
 FED = " with its input"
 """at the end of an arm's name: batches are made meanwhile as ever, where else they cost nothing"""
-
-
 TOO_FEW = "too few rounds"
+"""why an arm has no gain that was let run for too short a time, and did not fail"""
 
 
 class Arm(msgspec.Struct, frozen=True):

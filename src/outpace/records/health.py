@@ -82,3 +82,8 @@ class Health(msgspec.Struct, frozen=True):
     left_in_evaluation: int = 0
     """steps since a model with dropout or batch norm was in training mode last, in which it has learnt on"""
     left_where: str | None = None
+
+    @property
+    def need_not_fall(self) -> bool:
+        """Whether losses are of adversaries, or of what acts: they do not tell how good the model is."""
+        return self.learners > 1 or self.acts

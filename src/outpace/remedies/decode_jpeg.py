@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import final
 
 from outpace.records.evidence import Evidence
+from outpace.records.input import Images
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, insert_after_imports, open_images_by
@@ -34,6 +35,16 @@ def open_jpeg(path):
 '''
 
 
+def jpegs(evidence: Evidence) -> Images | Verdict:
+    """What was seen of images; a Verdict where none of them is a JPEG that simplejpeg could read."""
+    images = evidence.input.images
+    if images is None or not evidence.input.decode_s:
+        return Verdict(False, "no images are decoded by Pillow")
+    if images.identical is None:
+        return Verdict(False, "simplejpeg is not installed, or none of the files is a JPEG")
+    return images
+
+
 @final
 class DecodeJpeg(Remedy):
     """Decode JPEG files with simplejpeg where Pillow would, with the very same pixels.
@@ -52,11 +63,9 @@ class DecodeJpeg(Remedy):
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Pixels must have been compared on the user's own files."""
-        images = evidence.input.images
-        if images is None or not evidence.input.decode_s:
-            return Verdict(False, "no images are decoded by Pillow")
-        if images.identical is None:
-            return Verdict(False, "simplejpeg is not installed, or none of the files is a JPEG")
+        images = jpegs(evidence)
+        if isinstance(images, Verdict):
+            return images
         if not images.identical:
             return Verdict(False, "simplejpeg gives other pixels than Pillow on these files")
         ratio = images.simplejpeg_speedup

@@ -8,6 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.decode_jpeg import jpegs
 from outpace.seams.setup import Setup
 
 WORTH = 0.95
@@ -36,11 +37,9 @@ class DecodeScaled(Remedy):
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Samples must have been drawn with it, and sooner."""
-        images = evidence.input.images
-        if images is None or not evidence.input.decode_s:
-            return Verdict(False, "no images are decoded by Pillow")
-        if images.identical is None:
-            return Verdict(False, "simplejpeg is not installed, or none of the files is a JPEG")
+        images = jpegs(evidence)
+        if isinstance(images, Verdict):
+            return images
         if not images.scaled_share:
             return Verdict(
                 False, "no image is made half as large, or less, as soon as it is opened"

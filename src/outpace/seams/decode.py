@@ -135,7 +135,7 @@ class DecodeSeam:
     def reconcile(self, setup: Setup) -> None:
         """Decode as ``setup`` says; Pillow is then met here, before its first image is opened."""
         self.setup = setup
-        if setup.decoder != "pillow" or setup.scaled or setup.decoded_bytes:
+        if setup.decodes:
             with contextlib.suppress(ImportError):
                 importlib.import_module("PIL.ImageFile")
         self.refresh()

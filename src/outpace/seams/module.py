@@ -384,7 +384,22 @@ class ModuleSeam:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Call the root as the Setup says."""
+        """Call the root as the Setup says, as far as the script bears it."""
+        try:
+            return self._run(module, facts, args, kwargs)
+        except RuntimeError as error:
+            if not self.setup.channels_last or NO_VIEW not in str(error):
+                raise
+        self.refuse_channels_last()
+        return self._run(module, facts, args, kwargs)
+
+    def _run(
+        self,
+        module: nn.Module,
+        facts: RootFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         setup = self.setup
         # What judges the model stays as it is: casting weights for a sample at a time takes longer than
         # it does, and another mode and other batches would be compiled for.
@@ -406,29 +421,22 @@ class ModuleSeam:
         wanted = None if judges or (own and not in_float32(module)) else setup.autocast
         if own == (wanted != "float32"):
             wanted = None  # as the script has it
-        given = args, kwargs
-        try:
-            with contextlib.ExitStack() as within:
-                if setup.checkpointed:
-                    within.enter_context(recomputing(module, setup))
-                if setup.channels_last:
-                    args, kwargs = within.enter_context(
-                        changed_within((args, kwargs), to_channels_last)
-                    )
-                if wanted == "float32":
-                    args, kwargs = within.enter_context(changed_within((args, kwargs), to_float32))
-                    within.enter_context(torch.autocast(kind, enabled=False))
-                elif wanted is not None:
-                    within.enter_context(torch.autocast(kind, getattr(torch, wanted)))
-                out = call(module, *args, **kwargs)
-        except RuntimeError as error:
-            if not setup.channels_last or NO_VIEW not in str(error):
-                raise
-        else:
-            out = out if wanted in (None, "float32") else map_tensors(out, to_float32)
-            return map_tensors(out, as_rows) if setup.channels_last else out
-        self.refuse_channels_last()
-        return self.run(module, facts, *given)
+        with contextlib.ExitStack() as within:
+            if setup.checkpointed:
+                within.enter_context(recomputing(module, setup))
+            if setup.channels_last:
+                args, kwargs = within.enter_context(
+                    changed_within((args, kwargs), to_channels_last)
+                )
+            if wanted == "float32":
+                args, kwargs = within.enter_context(changed_within((args, kwargs), to_float32))
+                within.enter_context(torch.autocast(kind, enabled=False))
+            elif wanted is not None:
+                within.enter_context(torch.autocast(kind, getattr(torch, wanted)))
+            out = call(module, *args, **kwargs)
+        if wanted not in (None, "float32"):
+            out = map_tensors(out, to_float32)
+        return map_tensors(out, as_rows) if setup.channels_last else out
 
     def refuse_channels_last(self) -> None:
         """Leave it out from here on: a ``view()`` in the model goes by how images lie in memory."""

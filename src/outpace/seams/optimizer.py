@@ -57,11 +57,11 @@ class OptimizerSeam:
         self.mislays = False
         """there was one"""
         self.begun = False
+        """a step began, and none has ended since"""
         self.calls, self.began = 0, 0.0
         """of a closure, in the step under way, and when that began"""
         self.by_calls: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """of whose closures each call is a step"""
-        """a step began, and none has ended since"""
         self.zeroes = False
         """the script asks that gradients be set to zero instead of None"""
 

@@ -94,6 +94,11 @@ class Setup:
     """variables that only a new process can take"""
 
     @property
+    def decodes(self) -> bool:
+        """Whether images are decoded in another way than the script's own, or kept."""
+        return self.decoder != "pillow" or self.scaled or bool(self.decoded_bytes)
+
+    @property
     def in_process(self) -> bool:
         """Whether a running process can change over to this Setup.
 

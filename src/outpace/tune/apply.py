@@ -190,7 +190,7 @@ def served_by(setup: Setup) -> set[str]:
         wanted.add("recompute")
     if setup.no_unused_gradients:
         wanted |= {"unused", "module", "loader"}
-    if setup.decoder != AS_IS.decoder or setup.scaled or setup.decoded_bytes:
+    if setup.decodes:
         wanted.add("decode")
     return wanted
 

@@ -39,9 +39,8 @@ Members = tuple[Candidate, ...]
 def about_data(candidate: Candidate) -> bool:
     """Whether a candidate changes how batches are made, with a gain that the cost model tells."""
     setup = candidate.on(AS_IS)
-    feeds = (setup.feed, setup.decoder, setup.scaled, setup.decoded_bytes)
-    own = (AS_IS.feed, AS_IS.decoder, AS_IS.scaled, AS_IS.decoded_bytes)
-    return type(candidate.remedy).predict is Remedy.predict and feeds != own
+    changes = setup.feed != AS_IS.feed or setup.decodes
+    return type(candidate.remedy).predict is Remedy.predict and changes
 
 
 def cold(setup: Setup) -> Setup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -62,22 +61,26 @@ def with_scaled(images: Images, loader: DataLoader[Any], seam: DecodeSeam) -> Im
     before, dataset = seam.setup, loader.dataset
     saved, opened = 0.0, 0
     smaller: list[Smaller] = []
+
+    def seconds(index: int, *, scaled: bool) -> float:
+        seam.reconcile(replace(AS_IS, scaled=scaled))
+        with generators_kept(*held_by(loader)):
+            begun = perf_counter()
+            dataset[index]
+            return perf_counter() - begun
+
     try:
         with none_drawn(dataset), torch.enable_grad():
             for index in range(min(FEW, len(dataset))):  # type: ignore[arg-type]
-                least = {True: math.inf, False: math.inf}
                 Deferred.asked = smaller
-                images_before = seam.images
-                for scaled in (True, False, True, False):
-                    seam.reconcile(replace(AS_IS, scaled=scaled))
-                    images_before = seam.images
-                    with generators_kept(*held_by(loader)):
-                        begun = perf_counter()
-                        dataset[index]
-                        least[scaled] = min(least[scaled], perf_counter() - begun)
-                    Deferred.asked = None  # once is enough
-                opened += seam.images - images_before
-                saved += least[False] - least[True]
+                scaled_s = seconds(index, scaled=True)
+                Deferred.asked = None  # once is enough
+                whole_s = seconds(index, scaled=False)
+                scaled_s = min(scaled_s, seconds(index, scaled=True))
+                opened -= seam.images
+                whole_s = min(whole_s, seconds(index, scaled=False))
+                opened += seam.images
+                saved += whole_s - scaled_s
     except Exception:
         return images  # as of a file that only its workers open
     finally:

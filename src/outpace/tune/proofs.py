@@ -145,7 +145,7 @@ def _prove_quality(
             margin=margin,
             most_seeds=size.seeds,
             enough_time=lambda: monotonic() < deadline,
-            by_loss=tells_quality(evidence),
+            by_loss=not evidence.health.need_not_fall,
         )
 
     proof = quality(first)
@@ -154,11 +154,6 @@ def _prove_quality(
     last_s = seeds * recipe_run_s(evidence, [*base, *rest], size.steps)
     fits = monotonic() + last_s <= deadline
     return proof, quality([*first, *last]) if fits else NO_TIME, last
-
-
-def tells_quality(evidence: Evidence) -> bool:
-    """Whether a loss that is as small says that the model is as good."""
-    return evidence.health.learners < 2 and not evidence.health.acts
 
 
 def split(evidence: Evidence, rest: list[Trial]) -> tuple[list[Trial], list[Trial]]:

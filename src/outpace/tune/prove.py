@@ -34,7 +34,8 @@ SMALLER_IS_BETTER = re.compile(
     re.IGNORECASE,
 )
 LARGER_IS_BETTER = re.compile(
-    r"(?<![a-z])acc(?!e|u(?!rac))|accurac|(?<![a-z])precision|recall|score|reward|likelihood|correlation|dice|bleu|rouge|psnr|ssim|jaccard|kappa|"
+    r"(?<![a-z])acc(?!e|u(?!rac))|accurac|(?<![a-z])precision|recall|score|reward|likelihood|correlation|"
+    r"dice|bleu|rouge|psnr|ssim|jaccard|kappa|"
     r"(?<![a-z])(f1|f2|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
     re.IGNORECASE,
 )

@@ -162,7 +162,11 @@ def test_a_recurrent_layer_that_is_first_has_hidden_matrices_but_for_its_input()
     ]
 
 
-def test_parts_of_a_weight_move_each_as_a_matrix_of_its_own() -> None:
+def test_parts_of_a_weight_move_each_as_a_matrix_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In float32: bfloat16 rounds a product of several matrices unlike that of one."""
+    monkeypatch.setattr(muon, "has_bf16", lambda device: False)
     whole, cell = nn.Parameter(torch.zeros(12, 4)), nn.Parameter(torch.zeros(4, 2, 3))
     chance = torch.Generator().manual_seed(0)
     whole.grad, cell.grad = (
@@ -175,7 +179,7 @@ def test_parts_of_a_weight_move_each_as_a_matrix_of_its_own() -> None:
     gradients = [*whole.grad.chunk(3), cell.grad.flatten(1)]
     for each, gradient in zip(moved, gradients, strict=True):
         size = 0.2 * max(each.shape) ** 0.5
-        assert torch.allclose(each / size, orthogonal(gradient.unsqueeze(0))[0].float(), atol=0.02)
+        assert torch.allclose(each / size, orthogonal(gradient.unsqueeze(0))[0], atol=1e-4)
 
 
 def test_norms_of_two_dimensions_are_none() -> None:

@@ -1284,11 +1284,13 @@ def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
     assert found.gain.speedup == pytest.approx(1 / (1 - 0.4 * 0.9), rel=0.02)
     assert found.gain.high > 1 / (1 - 0.6 * 0.9)
     assert "60 % of its positions are padding, 40 % beyond the longest sequence" in found.reason
-    empty = replace(plain, compute=replace(compute, flops=1e9, empty_flops=0.9e9))
+    empty = replace(plain, compute=replace(compute, flops=1e9, empty=0.9))
     assert (
         "90 % of it multiplies by zeros"
         in {f.cause: f for f in findings(empty)}["arithmetic"].reason
     )
+    several = replace(empty, compute=replace(empty.compute, empty_several=True))
+    assert "a sparse tensor" in {f.cause: f for f in findings(several)}["arithmetic"].reason
     beside = replace(compute, flops=1e9, sequence_flops=0.25e9, padding=0.8)
     found = {f.cause: f for f in findings(replace(plain, compute=beside))}["arithmetic"]
     assert found.gain.speedup == pytest.approx(1 / (1 - 0.25 * 0.8 * 0.9), rel=0.02)

@@ -53,8 +53,29 @@ def test_products_with_one_hot_rows() -> None:
     waste = Waste()
     waste.see("mm", (rows, torch.randn(500, 8)), 1000.0)
     assert waste.flops == pytest.approx(998.0)
+    assert not waste.several
     waste.see("mm", (torch.randn(64, 500).relu(), torch.randn(500, 8)), 1000.0)
     assert waste.flops == pytest.approx(998.0)
+
+
+def test_rows_of_several_numbers_are_worth_a_sparse_tensor_where_they_are_few() -> None:
+    """A bag of words, or a graph's neighbours: near the share of zeros where it begins to pay, little."""
+    torch.manual_seed(0)
+    for share, spared in ((0.04, 0.2), (0.01, 0.8), (0.001, 0.98)):
+        rows = (torch.rand(2000, 1000) < share).float()
+        waste = Waste()
+        waste.see("mm", (rows, torch.randn(1000, 8)), 1000.0)
+        assert waste.flops == pytest.approx(1000.0 * spared, abs=10.0)
+        assert waste.several
+
+
+def test_to_make_one_hot_rows_is_spared_too() -> None:
+    rows = torch.nn.functional.one_hot(torch.randint(0, 500, (64,)), 500).float()
+    waste = Waste()
+    waste.see("_to_copy", (rows.long(),), 0.0, took_s=1.0, made=rows)
+    waste.see("relu", (torch.randn(500, 8),), 0.0, took_s=4.0, made=torch.randn(500, 8))
+    waste.see("mm", (rows, torch.randn(500, 8)), 1000.0)
+    assert waste.making_s == 1.0
 
 
 def test_masked_losses_and_pooled_gradients_are_no_waste() -> None:

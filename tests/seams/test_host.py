@@ -227,6 +227,21 @@ def test_of_models_of_one_size_the_newest_is_the_one_that_is_trained() -> None:
     assert found[0] is models[2]
 
 
+def test_a_larger_model_that_no_step_has_learnt_from_is_another_trainings() -> None:
+    host = Host()
+    first, second = torch.nn.Linear(4, 1), torch.nn.Linear(9, 1)
+    host.steps = 30
+    host.roots[first] = RootFacts(has_parameters=True, training_calls=30)
+    host.roots[second] = RootFacts(has_parameters=True, training_calls=1, since=30)
+    found = host.main_root()
+    assert found is not None
+    assert found[0] is first
+    host.steps = 31
+    found = host.main_root()
+    assert found is not None
+    assert found[0] is second
+
+
 def test_a_stderr_that_nobody_takes_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         def write(self, text: str) -> int:

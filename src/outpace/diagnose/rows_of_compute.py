@@ -223,11 +223,11 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             sure=False,
         )
         return
-    useless, most_useless, why = _useless(evidence)
-    if useless >= LEAST_USELESS:
-        least, usual, most = 0.8 * useless * taken, useless * taken, 1.1 * most_useless * taken
+    useless, most_useless, why = _useless(evidence, taken, total)
+    if useless >= LEAST_USELESS * taken:
+        most = min(total, 1.1 * most_useless)
         yield Told(
-            of_step(evidence, usual, least, min(taken, most), "predicted"),
+            of_step(evidence, useless, 0.8 * useless, most, "predicted"),
             evidence.compute.where,
             f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a step, {why}",
         )
@@ -362,29 +362,36 @@ def _much_updating(evidence: Evidence, taken: float) -> str:
     return f", {1e3 * updating:.1f} of them in {f'the step of {name}' if name else 'updates'}"
 
 
-def _useless(evidence: Evidence) -> tuple[float, float, str]:
-    """Share of the arithmetic that is easily spared as it is done on nothing, all of that, and what it is.
+def _useless(evidence: Evidence, taken: float, total: float) -> tuple[float, float, str]:
+    """Seconds of a step that are easily spared as they compute on nothing, all of that, and what it is.
 
+    ``taken``: those of arithmetic; ``total``: of all operators, which what is all but empty has a share of.
     Of padding that is what lies beyond the longest sequence of a batch: the rest needs batches of one length.
     """
     compute = evidence.compute
-    empty = compute.empty_flops / compute.flops if compute.flops else 0.0
+    empty = compute.empty
     sequences = 1.0
     if compute.flops and compute.sequence_flops is not None:
         sequences = min(1.0, compute.sequence_flops / compute.flops)
     trimmed, padding = sequences * compute.trimmed, sequences * compute.padding
     spared = trimmed if trimmed >= LEAST_USELESS else padding
-    if spared < empty:
-        what = f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of"
-        return empty, empty, what + " one-hot rows (nn.Embedding, gather)"
+    if spared * taken < empty * total:
+        what = "an index would do in place of one-hot rows (nn.Embedding, gather)"
+        if compute.empty_several:
+            what = "a sparse tensor would leave them out"
+        return (
+            empty * total,
+            empty * total,
+            f"and {100 * empty:.0f} % of it multiplies by zeros: {what}",
+        )
     what = f"and {100 * compute.padding:.0f} % of its positions are padding"
     if trimmed < LEAST_USELESS:
         what += ": batches of sequences of one length would do without"
-        return padding, padding, what
+        return padding * taken, padding * taken, what
     what += (
         f", {100 * compute.trimmed:.0f} % beyond the longest sequence of the batch: padded to that "
         "length they are gone"
     )
     if padding - trimmed >= LEAST_USELESS:
         what += "; batches of sequences of one length would do without the others"
-    return trimmed, padding, what
+    return trimmed * taken, padding * taken, what

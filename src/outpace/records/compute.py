@@ -200,8 +200,11 @@ class Compute(msgspec.Struct, frozen=True):
     untouched_bytes: float = 0.0
     """of the parameters that gradients are made for: rows of embeddings that a step looks up none of, whose
     gradients are zeros"""
-    empty_flops: float = 0.0
-    """FLOPs a step that multiply by the zeros of an operand that is all but empty"""
+    empty: float = 0.0
+    """share of a step's computing that multiplies by the zeros of an operand that is all but empty, as far as
+    an index or a sparse tensor would spare it"""
+    empty_several: bool = False
+    """rows of such an operand have several numbers: they are not one-hot"""
     parts: dict[str, str] = {}
     """parts of the model that give a tensor of the shape that they get, and their classes"""
     any_size: bool = False

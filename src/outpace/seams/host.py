@@ -260,9 +260,11 @@ class Host:
     def main_root(self) -> tuple[torch.nn.Module, RootFacts] | None:
         """The model: of the modules the script calls to learn, the one with most parameters.
 
-        Of several as large the newest: a copy for each task, or a fold's.
+        Of several as large the newest: a copy for each task, or a fold's. One that no step has learnt from
+        yet is another training's, which begins.
         """
         pairs = [(m, f) for m, f in self.roots.items() if f.has_parameters and f.training_calls]
+        pairs = [pair for pair in pairs if pair[1].since < self.steps] or pairs
         pairs.reverse()
         return max(
             pairs, key=lambda pair: sum(p.numel() for p in pair[0].parameters()), default=None

@@ -210,6 +210,8 @@ class ModuleSeam:
         elif learns:
             if host.mode != "train":
                 host.saw_training()
+            if not facts.training_calls:
+                facts.since = host.steps
             facts.training_calls += 1
             facts.learns = facts.learns or host.steps > 0
             if facts.looks < LOOKS:

@@ -27,6 +27,8 @@ class RootFacts:
     """A module that the script calls itself, as it was seen."""
 
     training_calls: int = 0
+    since: int = 0
+    """steps before the first of these"""
     learns: bool = False
     """called to learn since the first step: before it a model may be tried out"""
     in_training: bool = False

@@ -19,10 +19,10 @@ from outpace.measure.by_hand import (
 )
 from outpace.measure.called_again import called_again, called_alike
 from outpace.measure.capacity import tightest
-from outpace.measure.dispatch import capturing, name_of
+from outpace.measure.dispatch import capturing, name_of, tensors_in
 from outpace.measure.doubled import Doubled
 from outpace.measure.first_epoch import KEPT, kept
-from outpace.measure.flops import StepCount, StepCounter
+from outpace.measure.flops import StepCount, StepCounter, is_view
 from outpace.measure.frozen import frozen
 from outpace.measure.gradients_read import Readings, named_in_script
 from outpace.measure.ignored import Ignored
@@ -127,7 +127,9 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
                 self.recomputed_bytes += self.count.bytes_out - made
                 self.recomputed_s += self.took_s
             name = name_of(operator)
-            self.waste.see(name, args, self.count.flops - before, phase != "forward")
+            flops = self.count.flops - before
+            fresh = None if is_view(operator) else next(iter(tensors_in(out)), None)
+            self.waste.see(name, args, flops, phase != "forward", self.took_s, fresh)
 
     def steps_by_hand(self) -> bool:
         """Whether the optimizer that was stepped last is of the script's own."""
@@ -193,7 +195,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         padding=counter.waste.padding,
         trimmed=counter.waste.trimmed,
         sequence_flops=counter.waste.sequence_flops,
-        empty_flops=counter.waste.flops,
+        empty=_share_empty(counter, on_cpu),
+        empty_several=counter.waste.several,
         ignored=counter.ignored.share,
         ignored_s=counter.ignored.seconds if on_cpu else 0.0,
         ignored_where=counter.ignored.where,
@@ -202,6 +205,17 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def _share_empty(counter: ModelCounter, on_cpu: bool) -> float:
+    """By FLOPs, and the time of all that have some: one operator's alone anything may disturb."""
+    waste, count = counter.waste, counter.count
+    share = waste.flops / count.flops if count.flops else 0.0
+    total = sum(map(sum, count.spent.values()))
+    if not on_cpu or not total:
+        return share
+    products = sum(sum(times) for (_, flops, _), times in count.spent.items() if flops)
+    return (share * products + waste.making_s) / total
 
 
 def seeks_anomalies(host: Host) -> bool:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from outpace.measure.arms import MORE, SURELY, Contest, Scheduler, settled
+from outpace.records.arm import TOO_FEW
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 
@@ -395,6 +396,18 @@ def test_steps_that_now_and_then_take_long_are_met_by_all_arms() -> None:
         gain = compete(wanted, Played(chance=random.Random(seed))).gain("same")
         misled += not gain.low < 1.0 < gain.high
     assert misled <= 4
+
+
+def test_an_arm_that_may_be_much_faster_or_much_slower_tells_nothing() -> None:
+    wanted = Contest({"as_is": AS_IS, "wild": SAME, "fast": FAST, "slow": SLOW}, 1e9)
+    steady = [(0.2, 0.1, 0.2, 0.1), (0.21, 0.1, 0.21, 0.1), (0.19, 0.1, 0.19, 0.1)] * 4
+    wanted.pairs = {
+        "wild": [(0.6, 0.01, 0.6, 0.01), (0.01, 0.02, 0.01, 0.02)],
+        "fast": steady,
+        "slow": [(wall / 4, other, cpu / 4, other) for wall, other, cpu, _ in steady],
+    }
+    failed = {arm.name: arm.failed for arm in wanted.results()}
+    assert failed == {"wild": TOO_FEW, "fast": None, "slow": None}
 
 
 class Unfit(FakeHost):

@@ -40,6 +40,9 @@ WIDEST = 50.0
 """limits of a gain are not told beyond this, either way"""
 UNKNOWN = Gain(1.0, 1 / WIDEST, WIDEST, "measured")
 FEWEST_ROUNDS, FEWEST_CLEAR = 2, 3
+VAGUE = 4.0
+"""times the lower limit of a gain that the upper one is, from which on an arm that may be slower as well as
+faster tells nothing: two disturbed rounds once gave 39x [0.46, 50]"""
 HOPELESS = 0.7
 """an arm this slow in each of its first rounds leaves its time to the others"""
 FEWEST_SPARE, LEAST_SPARE = 2, 0.05
@@ -142,6 +145,13 @@ class Contest:
         others = [pairs for name, pairs in self.pairs.items() if name != arm]
         return noise_of([([p[column] for p in o], [p[column + 1] for p in o]) for o in others])
 
+    def vague(self, arm: str) -> bool:
+        """Whether its rounds are too few to tell anything: it may be much slower as well as much faster."""
+        gain = self.gain(arm)
+        return len(self.pairs.get(arm, [])) < FEWEST_ROUNDS or (
+            gain.low < 1.0 < gain.high and gain.high > VAGUE * gain.low
+        )
+
     def results(self) -> list[Arm]:
         """All arms but the base, as records."""
         found = []
@@ -157,7 +167,7 @@ class Contest:
                     median([p[3] for p in pairs if math.isfinite(p[3])]),
                     self.gain(name),
                     self.cpu_gain(name),
-                    self.failed.get(name) or (None if len(pairs) >= 2 else TOO_FEW),
+                    self.failed.get(name) or (TOO_FEW if self.vague(name) else None),
                     self.base,
                 )
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import os
 import signal
@@ -16,6 +18,7 @@ import hypothesis
 import msgspec
 import pytest
 
+from outpace import cli
 from outpace.adapters.launch import start, wait
 from outpace.measure.machine import describe
 from outpace.records.evidence import Evidence
@@ -23,6 +26,8 @@ from outpace.records.files import read_json
 from outpace.records.target import Target
 
 ROOT = Path(__file__).parent.parent
+Outpace = Callable[..., subprocess.CompletedProcess[str]]
+"""runs ``outpace words``"""
 
 # On a busy machine any example may take long: a test says what is right, not how soon.
 hypothesis.settings.register_profile("outpace", deadline=None)
@@ -39,6 +44,15 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture(autouse=True, scope="session")
+def workers_that_failed() -> None:
+    """A DataLoader waits five seconds for such a worker before it ends it: here for two."""
+    with contextlib.suppress(ImportError):
+        from torch.utils.data import _utils
+
+        _utils.MP_STATUS_CHECK_INTERVAL = 2.0
 
 
 @pytest.fixture
@@ -114,6 +128,32 @@ def outpace(
         env={**os.environ, **(env or {})},
         check=False,
     )
+
+
+@pytest.fixture
+def in_process(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Outpace]:
+    """``outpace words`` in this process, which has torch; modules of ``cwd`` are let go at the end."""
+    folders: set[Path] = set()
+
+    def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        folders.add(cwd)
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["outpace", *words])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        importlib.invalidate_caches()
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
+
+    yield run
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "").parent in folders:
+            del sys.modules[name]
 
 
 def with_entry(

@@ -131,7 +131,13 @@ FROM_ELSEWHERE = {
 """modules of the library that a script's process has with us and may not have without"""
 
 
-@pytest.mark.parametrize("entry", ["outpace.tune.apply:begin", "outpace.tune.observed:begin"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param("outpace.tune.apply:begin", marks=pytest.mark.slow),
+        "outpace.tune.observed:begin",
+    ],
+)
 def test_a_file_beside_the_script_may_have_the_name_of_a_module(
     entry: str, script: Write, tmp_path: Path
 ) -> None:

@@ -60,7 +60,7 @@ def test_what_follows_a_training_that_was_cut_off_is_not_run(
     assert not after.exists()
 
 
-@pytest.mark.parametrize("words", [("diagnose", "--time", "3s"), ("plan", "--memory", "--json")])
+@pytest.mark.parametrize("words", [("diagnose", "--steps", "5"), ("plan", "--memory", "--json")])
 def test_also_by_the_commands(
     words: tuple[str, ...], script: Callable[..., Path], tmp_path: Path
 ) -> None:

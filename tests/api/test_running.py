@@ -82,7 +82,7 @@ SCRIPT = """
     import torch
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    for step in range(150):
+    for step in range(75):
         optimizer.zero_grad()
         model(torch.ones(2, 4)).square().mean().backward()
         optimizer.step()
@@ -91,7 +91,9 @@ SCRIPT = """
     """
 
 
-@pytest.mark.parametrize(("deadline", "code"), [("10m", 0), ("1s", 3)])
+@pytest.mark.parametrize(
+    ("deadline", "code"), [pytest.param("10m", 0, marks=pytest.mark.slow), ("1s", 3)]
+)
 def test_a_training_goes_on_where_nobody_reads_its_progress(
     script: Callable[..., Path], deadline: str, code: int
 ) -> None:
@@ -110,7 +112,7 @@ def test_a_process_on_another_machine_counts_by_the_calendar(
     script: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As under srun: its clock, which counts from its own start, says nothing of the parent's."""
-    path = script(SCRIPT.replace("150", "20"))
+    path = script(SCRIPT.replace("75", "20"))
     monkeypatch.chdir(path.parent)
     monkeypatch.setattr("outpace.api.running.boot_id", lambda: "of another machine")
     long_ago = Countdown(-1e7, seconds=3600.0, now=lambda: -1e7 + 5.0)

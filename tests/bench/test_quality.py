@@ -303,6 +303,7 @@ def test_a_run_that_is_kept_is_not_made_again(tmp_path: Path) -> None:
     assert answer({**job, "rate": 0.2}, tmp_path, run=False) is None
 
 
+@pytest.mark.slow
 def test_plain_and_ours_run_to_the_target(tmp_path: Path) -> None:
     targets, output = tmp_path / "targets.json", tmp_path / "RESULTS.md"
     entry = {"target": 0.6, "margin": 0.05, "rate": 0.01, "grid": {"0.01": 0.6}}

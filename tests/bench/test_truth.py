@@ -421,6 +421,7 @@ def test_a_control_is_left_alone(tmp_path: Path) -> None:
     assert not alarm(Told(case, verdict | {"hog": True}, None, None)), verdict
 
 
+@pytest.mark.slow
 def test_a_fault_of_learning_is_told(tmp_path: Path) -> None:
     script = TRUTH / "learning" / "not_in_optimizer.py"
     assert "not_in_optimizer" in health.rules_told(script, ["1", "0"], tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from outpace.cli.settings import defaults
 from outpace.cli.telling import failure_of
-from tests.conftest import outpace
+from tests.conftest import Outpace, outpace
 
 ABSENT = ["diagnose", "absent.py"]
 
@@ -39,8 +39,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["env", "--json", "--magic"], "--magic"),
     ],
 )
-def test_a_program_gets_a_document_of_an_error_too(words: list[str], said: str, here: Path) -> None:
-    done = outpace(*words, cwd=here)
+def test_a_program_gets_a_document_of_an_error_too(
+    words: list[str], said: str, here: Path, in_process: Outpace
+) -> None:
+    done = in_process(*words, cwd=here)
     found = json.loads(done.stdout)
     assert (found["schema"], found["outcome"]) == (1, "error")
     assert found["exit_code"] == done.returncode == 2
@@ -88,11 +90,11 @@ def test_a_full_disk_behind_stdout_is_no_mistake_of_ours(here: Path) -> None:
     ids=" ".join,
 )
 def test_a_path_that_cannot_be_looked_at_is_no_mistake_of_ours(
-    words: list[str], here: Path
+    words: list[str], here: Path, in_process: Outpace
 ) -> None:
     (here / "train.py").touch()
     long = "x" * 300
-    done = outpace(*(word.format(long) for word in words), cwd=here)
+    done = in_process(*(word.format(long) for word in words), cwd=here)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     told, hint = done.stderr.splitlines()

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from outpace.cli.pack import command
 from outpace.errors import DataError, UsageError
-from tests.conftest import outpace
+from tests.conftest import Outpace
 from tests.serve.test_tars import tar
 
 
@@ -71,12 +71,12 @@ def test_what_a_program_reads() -> None:
     }  # fmt: skip
 
 
-def test_what_the_users_code_prints_is_not_in_the_document(here: Path) -> None:
+def test_what_the_users_code_prints_is_not_in_the_document(here: Path, in_process: Outpace) -> None:
     (here / "noisy.py").write_text(
         "import os\nprint('noise')\nos.system('echo more')\n"
         "class Numbers:\n    def __len__(self): return 3\n    def __getitem__(self, i): return i\n"
     )
-    done = outpace("pack", "--json", "-q", "noisy:Numbers", "packed", cwd=here)
+    done = in_process("pack", "--json", "-q", "noisy:Numbers", "packed", cwd=here)
     assert json.loads(done.stdout)["packed"]["count"] == 3
     assert sorted(done.stderr.split()) == ["more", "noise"]
 
@@ -161,22 +161,24 @@ def test_what_makes_no_sense(words: list[str], message: str) -> None:
         said(*words)
 
 
-def test_a_projects_quality_is_for_what_is_packed_in_another_size(here: Path) -> None:
+def test_a_projects_quality_is_for_what_is_packed_in_another_size(
+    here: Path, in_process: Outpace
+) -> None:
     (here / "pyproject.toml").write_text("[tool.outpace.pack]\nquality = 80\n")
-    assert outpace("pack", "data", "packed", cwd=here).returncode == 0
-    assert outpace("pack", "--verify", "packed", cwd=here).returncode == 0
+    assert in_process("pack", "data", "packed", cwd=here).returncode == 0
+    assert in_process("pack", "--verify", "packed", cwd=here).returncode == 0
 
 
-def test_a_csv(here: Path) -> None:
+def test_a_csv() -> None:
     pytest.importorskip("pyarrow")
     Path("t.csv").write_text("a,b\n" + "1,2.5\n" * 100)
-    done = outpace("pack", "t.csv", "packed", cwd=here)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("packed: 100 rows, ")
+    code, out, err = said("t.csv", "packed")
+    assert code == 0, err
+    assert out.startswith("packed: 100 rows, ")
 
 
-def test_an_error_has_two_lines(here: Path) -> None:
-    done = outpace("pack", "nowhere", "packed", cwd=here)
+def test_an_error_has_two_lines(here: Path, in_process: Outpace) -> None:
+    done = in_process("pack", "nowhere", "packed", cwd=here)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: there is no nowhere\nhint: name a folder, a tar, a table, or module:name\n"

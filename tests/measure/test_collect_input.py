@@ -142,7 +142,7 @@ SLOW_FIRST = """
 """
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_what_an_epochs_first_step_computes_longer_is_of_the_workers_start(
     script: Callable[[str], Path], tmp_path: Path, workers: int
 ) -> None:

@@ -293,7 +293,10 @@ def test_a_loop_over_a_loader_ends_with_its_epoch(bar: bool) -> None:
     assert until_a_count(tqdm(loader) if bar else loader)[1:] == 11 * [12]
 
 
-@pytest.mark.parametrize(("ends", "epochs"), [("epoch in (6,)", None), ("epoch >= 6", 6)])
+@pytest.mark.parametrize(
+    ("ends", "epochs"),
+    [pytest.param("epoch in (6,)", None, marks=pytest.mark.slow), ("epoch >= 6", 6)],
+)
 def test_epochs_of_a_loop_without_a_range(
     script: Callable[[str], Path], tmp_path: Path, ends: str, epochs: int | None
 ) -> None:

@@ -90,7 +90,7 @@ def test_a_dear_start_of_an_epoch_is_paid_once_an_epoch(
     assert 2.5 < input_s < 7.5
 
 
-@pytest.mark.parametrize("left_by_break", [False, True])
+@pytest.mark.parametrize("left_by_break", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_follows_each_epoch_has_a_row_and_its_line(
     left_by_break: bool, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -150,7 +150,7 @@ JUDGES = """
     """
 
 
-@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("gradients", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_validation_begins_where_its_data_are_drawn(
     script: Callable[[str], Path], tmp_path: Path, gradients: bool
 ) -> None:

@@ -112,9 +112,9 @@ def by_global(_: str) -> tuple[str, str] | None:
         (by_dict, "dict", "cache"),
         (by_sum, "sum", "mean"),
         (by_global, "global", "History"),
-        (by_attribute, "attribute", "trainer.losses"),
+        pytest.param(by_attribute, "attribute", "trainer.losses", marks=pytest.mark.slow),
         (by_attribute, "nested", "trainer.history['loss']"),
-        (by_attribute, "total", "trainer.total"),
+        pytest.param(by_attribute, "total", "trainer.total", marks=pytest.mark.slow),
         (by_attribute, "module", "trainer.net.maps"),
     ],
 )

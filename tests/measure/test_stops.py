@@ -42,7 +42,7 @@ def test_a_thread_that_is_late_was_stopped_or_kept_waiting() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="waits of a thread are told by Linux only")
-@pytest.mark.parametrize("how", ["stopped", "asleep", "held"])
+@pytest.mark.parametrize("how", ["stopped", pytest.param("asleep", marks=pytest.mark.slow), "held"])
 def test_a_process_that_is_stopped(script: Callable[[str], Path], how: str) -> None:
     done = plainly(script(SCRIPT), [how])
     assert done.returncode == 0, done.stderr

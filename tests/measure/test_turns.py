@@ -184,7 +184,13 @@ def test_a_run_that_gathers_gradients_without_a_loader(
     assert (run.total_steps, steps.count) == (20, 20)
 
 
-@pytest.mark.parametrize("loop", ["for epoch in range(6)", "while (epoch := epoch + 1) <= 6"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param("for epoch in range(6)", marks=pytest.mark.slow),
+        "while (epoch := epoch + 1) <= 6",
+    ],
+)
 def test_epochs_that_a_script_leaves_before_its_loaders_end(
     script: Callable[[str], Path], tmp_path: Path, loop: str
 ) -> None:

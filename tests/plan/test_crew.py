@@ -119,6 +119,7 @@ def test_they_meet_about_once_a_second(step_s: float, steps: int) -> None:
     assert steps_between(step_s) == steps
 
 
+@pytest.mark.slow
 def test_two_ranks_land(script: Callable[..., Path], torchrun: list[str]) -> None:
     path = script(SCRIPT)
     words = [*torchrun, str(path)]

@@ -109,7 +109,7 @@ def test_it_is_said() -> None:
     assert b"notes" in msgspec.json.encode(plan.forecast)
 
 
-@pytest.mark.parametrize("validates", [True, False])
+@pytest.mark.parametrize("validates", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_loader_that_nothing_was_drawn_from(
     script: Callable[[str], Path], tmp_path: Path, validates: bool
 ) -> None:

@@ -57,10 +57,11 @@ print("ended well")
 
 
 def test_it_lands(script: Callable[[str], Path]) -> None:
-    path = script(LOADER + EPOCHS)
+    """What the script does at its end sees all batches."""
+    path = script(LOADER + EPOCHS + 'print("seen at the end:", sum(1 for _ in loader))\n')
     done = outpace("run", "--deadline", "20s", "--land", "train.py", "100000", cwd=path.parent)
     assert done.returncode in (0, 3), done.stderr  # a machine that stalls at the end is late
-    assert done.stdout.endswith("saved\n")
+    assert done.stdout.endswith("saved\nseen at the end: 100\n")
     assert torch.load(path.with_name("model.pt"), weights_only=True)
     assert "landing: the learning rate goes down to zero" in done.stderr
     left = re.search(r"after (\d+) steps, the rate at ([\d.]+) % of what it was", done.stderr)
@@ -91,7 +92,7 @@ def test_what_the_script_left_open_is_written(script: Callable[[str], Path]) -> 
 
 
 def test_a_run_that_fits_is_left_as_it_is(script: Callable[[str], Path]) -> None:
-    path = script(LOADER + EPOCHS)
+    path = script(LOADER + EPOCHS.replace("time.sleep(0.01)", "pass"))
     plain = plainly(path, ["2"])
     before = torch.load(path.with_name("model.pt"), weights_only=True)
     path.with_name("model.pt").unlink()
@@ -116,14 +117,6 @@ def test_without_landing_it_is_told_and_the_exit_code_says_so(
     assert "error: the deadline was missed by" in done.stderr
 
 
-def test_what_the_script_does_at_its_end_sees_all_batches(script: Callable[[str], Path]) -> None:
-    ending = 'print("seen at the end:", sum(1 for _ in loader))\n'
-    path = script(LOADER + EPOCHS + ending)
-    done = outpace("run", "--deadline", "10s", "--land", "train.py", "100000", cwd=path.parent)
-    assert done.returncode in (0, 3), done.stderr
-    assert done.stdout.endswith("seen at the end: 100\n")
-
-
 def test_weights_stepped_by_hand_are_ended_in_time_too(script: Callable[[str], Path]) -> None:
     path = script(BY_HAND)
     done = outpace("run", "--deadline", "8s", "--land", "train.py", cwd=path.parent)
@@ -134,7 +127,10 @@ def test_weights_stepped_by_hand_are_ended_in_time_too(script: Callable[[str], P
     assert "what was learnt is in" not in done.stderr
 
 
-@pytest.mark.parametrize("follows", ["", "    finally:\n        print('at last')\n"])
+@pytest.mark.parametrize(
+    "follows",
+    [pytest.param("", marks=pytest.mark.slow), "    finally:\n        print('at last')\n"],
+)
 def test_epochs_that_are_the_last_thing_in_a_function(
     follows: str, script: Callable[[str], Path]
 ) -> None:
@@ -142,7 +138,7 @@ def test_epochs_that_are_the_last_thing_in_a_function(
     if follows:
         body = "    try:\n" + textwrap.indent(body, "    ")
     path = script(f"{LOADER}\ndef train():\n{body}\n{follows}\ntrain()\nprint('saved')\n")
-    done = outpace("run", "--deadline", "10s", "--land", "train.py", "100000", cwd=path.parent)
+    done = outpace("run", "--deadline", "8s", "--land", "train.py", "100000", cwd=path.parent)
     assert done.returncode in (0, 3), done.stderr
     assert "cannot be left" not in done.stderr
     lines = done.stdout.splitlines()
@@ -150,6 +146,7 @@ def test_epochs_that_are_the_last_thing_in_a_function(
     assert lines[-2:] == ["at last", "saved"] if follows else lines[-1] == "saved"
 
 
+@pytest.mark.slow
 def test_loops_that_cannot_be_left_give_one_batch_an_epoch(script: Callable[[str], Path]) -> None:
     body = textwrap.indent(EPOCHS[: EPOCHS.index("torch.save")].strip(), "    ")
     body = body.replace("in range(int(sys.argv[1]))", "in list(range(int(sys.argv[1])))")
@@ -162,6 +159,7 @@ def test_loops_that_cannot_be_left_give_one_batch_an_epoch(script: Callable[[str
     assert lines[-1] == "saved"
 
 
+@pytest.mark.slow
 def test_the_scripts_own_failure_is_its_own(script: Callable[[str], Path]) -> None:
     path = script(LOADER + EPOCHS + "raise SystemExit(7)\n")
     done = outpace("run", "--deadline", "1s", "--quiet", "train.py", "1", cwd=path.parent)

@@ -80,13 +80,13 @@ def noise(chance: random.Random) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("land", ["linear", "plateau"])
-@pytest.mark.parametrize("budget", [40.0, 100.0])
+@pytest.mark.parametrize("budget", [40.0, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_a_busy_machine_is_no_reason_to_end_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, land: Landed, budget: float
 ) -> None:
     """Steps that stall one after the other were taken for pauses that come after each step."""
     monkeypatch.setattr(Landing, "leave", lambda landing: None)
-    for seed in range(100):
+    for seed in range(50):
         run = Run(tmp_path, budget, land=land)
         for seconds in noise(random.Random(seed)):
             run.step(seconds)

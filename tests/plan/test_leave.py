@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from outpace.plan.leave import evaluates_after, follow, ways_out
+from outpace.plan.leave import evaluates_after, follow, saves, ways_out
 
 
 def nothing() -> None:
@@ -324,7 +325,13 @@ def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("call", ["main()", "if __name__ == '__main__':\n    main()"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param("main()", marks=pytest.mark.slow),
+        "if __name__ == '__main__':\n    main()",
+    ],
+)
 def test_a_script_that_has_nothing_left_to_do_ends(tmp_path: Path, call: str) -> None:
     text = f"""
 import atexit, sys
@@ -386,7 +393,7 @@ print(step, check())
     "call",
     [
         "ThreadPoolExecutor(1).submit(train).result()",
-        "asyncio.run(asyncio.wait_for(task(), None))",
+        pytest.param("asyncio.run(asyncio.wait_for(task(), None))", marks=pytest.mark.slow),
         "list(map(lambda _: train(), range(2)))",
     ],
 )
@@ -500,11 +507,10 @@ def test_functions_within_the_one_that_trains(again: bool) -> None:
     ],
 )
 def test_whether_a_script_saves(tmp_path: Path, line: str, told: bool) -> None:
-    text = f"""
-import sys
-from outpace.plan.leave import saves as told
-def end(path):
-    {line}
-print(told(sys._getframe()))
-"""
-    assert run(tmp_path, text).stdout == f"{told}\n"
+    path, found = tmp_path / "train.py", []
+    text = f"def end(path):\n    {line}\nlook()\n"
+    path.write_text(text)
+    os.utime(path, (0, 0))  # not edited since this process began
+    names = {"look": lambda: found.append(saves(sys._getframe(1)))}
+    exec(compile(text, str(path), "exec"), names)  # noqa: S102
+    assert found == [told]

@@ -609,7 +609,7 @@ def test_an_epoch_begins_while_persistent_workers_rest() -> None:
 LASTING = {"executor": "processes", "workers": 2, "persistent": True}
 
 
-@pytest.mark.parametrize("place_bytes", [0, 2**20])
+@pytest.mark.parametrize("place_bytes", [pytest.param(0, marks=pytest.mark.slow), 2**20])
 def test_an_epoch_beside_another_has_batches_of_its_own(place_bytes: int) -> None:
     def both() -> Any:
         loader = DataLoader(Large(), batch_size=2, shuffle=True, num_workers=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,30 +12,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.conftest import evidence_of, outpace, plainly, with_entry
+from tests.conftest import evidence_of, outpace, with_entry
 from tests.remedies.trainings import hosted
 from torch import nn
 
-from outpace.seams.compiled import compiled_again
+from outpace.seams.compiled import compiled_again, graphs_compiled
 from outpace.seams.setup import AS_IS
 
-SCRIPT = """
-    import json
-    import torch
-    from outpace.seams.compiled import graphs_compiled
-    double = torch.compile(lambda x: (x + x).relu(), backend="eager")
-    rounds = [graphs_compiled()]
+
+def test_a_new_shape_compiles_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+        assert graphs_compiled() == 0, "where nothing was compiled"
+    double, rounds = torch.compile(lambda x: (x + x).relu(), backend="eager"), list[int]()
     for length in (4, 4, 5):
         double(torch.ones(length))
         rounds.append(graphs_compiled())
-    print(json.dumps(rounds))
-    """
-
-
-def test_a_new_shape_compiles_again(script: Callable[..., Path]) -> None:
-    done = plainly(script(SCRIPT))
-    before, *rounds = json.loads(done.stdout)
-    assert before == 0
     assert compiled_again(rounds[:2]) == 0
     assert compiled_again(rounds) == 1
     assert compiled_again([]) == 0

@@ -360,7 +360,15 @@ assert (torch.save, open) == plain
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("order", ["wsSW", "wsWS", "swWS", "swSW"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "wsSW",
+        pytest.param("wsWS", marks=pytest.mark.slow),
+        pytest.param("swWS", marks=pytest.mark.slow),
+        "swSW",
+    ],
+)
 def test_beside_the_save_seam_in_any_order(tmp_path: Path, order: str) -> None:
     """w, s: redirection and seam put in. W, S: taken out."""
     folder = tmp_path / "p"

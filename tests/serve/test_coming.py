@@ -21,6 +21,8 @@ from outpace.serve.records import Records
 SIZE, BATCH = 103, 8
 BATCHES = -(-SIZE // BATCH)
 KINDS = [("threads", 1), ("threads", 3), ("processes", 1), ("processes", 2)]
+SEVERAL = [pytest.param(*one, marks=[pytest.mark.slow] * (one[1] == 1)) for one in KINDS]
+"""those of one thread or process are marked slow"""
 
 
 class Told:
@@ -71,7 +73,7 @@ def at_rest(count: Callable[[], int]) -> int:
     return before
 
 
-@pytest.mark.parametrize(("kind", "workers"), KINDS)
+@pytest.mark.parametrize(("kind", "workers"), SEVERAL)
 def test_the_next_epoch_is_begun_in_this_one_and_is_the_same(
     make: Any, kind: str, workers: int
 ) -> None:
@@ -87,7 +89,7 @@ def test_the_next_epoch_is_begun_in_this_one_and_is_the_same(
     assert at_rest(made) <= one + 3 * SIZE + AHEAD * BATCH, "what was begun was made again"
 
 
-@pytest.mark.parametrize(("kind", "workers"), KINDS)
+@pytest.mark.parametrize(("kind", "workers"), SEVERAL)
 def test_nothing_is_begun_beyond_the_last_epoch(make: Any, kind: str, workers: int) -> None:
     loader, made = make(executor=kind, workers=workers, epochs=2)
     epoch(loader)

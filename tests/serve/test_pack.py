@@ -231,7 +231,16 @@ def killed(source: str, dest: Path, after: int, resize: int | None) -> None:
     assert done.returncode == -9, done.stderr
 
 
-@pytest.mark.parametrize("kind", ["files", "resized", "tars", "arrays", "uneven"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("files", marks=pytest.mark.slow),
+        "resized",
+        "tars",
+        pytest.param("arrays", marks=pytest.mark.slow),
+        "uneven",
+    ],
+)
 def test_what_is_killed_goes_on_to_the_same_bytes(
     images: Path, tmp_path: Path, module: str, kind: str
 ) -> None:
@@ -263,7 +272,11 @@ def test_what_is_killed_goes_on_to_the_same_bytes(
     ("change", "why"),
     [
         (lambda images: (images / "dog/00.jpg").write_bytes(b"other"), "the source has changed"),
-        (lambda images: (images / "dog/new.jpg").write_bytes(b"new"), "the source has changed"),
+        pytest.param(
+            lambda images: (images / "dog/new.jpg").write_bytes(b"new"),
+            "the source has changed",
+            marks=pytest.mark.slow,
+        ),
         (None, "it had other options"),
     ],
 )
@@ -321,7 +334,15 @@ except DataError as error:
 """
 
 
-@pytest.mark.parametrize("kind", ["records", "arrays", "table", "tars"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "records",
+        pytest.param("arrays", marks=pytest.mark.slow),
+        "table",
+        pytest.param("tars", marks=pytest.mark.slow),
+    ],
+)
 def test_a_disk_that_is_full(tmp_path: Path, module: str, kind: str) -> None:
     """A file system's own refusal, of any kind of store."""
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"]).returncode:

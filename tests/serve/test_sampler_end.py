@@ -71,7 +71,9 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("what", sorted(LOADERS))
-@pytest.mark.parametrize("how", sorted(FEEDS))
+@pytest.mark.parametrize(
+    "how", [pytest.param(h, marks=[pytest.mark.slow] * (h == "processes")) for h in sorted(FEEDS)]
+)
 def test_the_next_order_is_that_of_the_dataloader(what: str, how: str) -> None:
     for name, more in EPOCHS.items():
         assert orders(what, more, FEEDS[how]) == orders(what, more, None), name

@@ -237,7 +237,13 @@ def test_small_batches_grow_to_the_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "at"), [("clock", 90), ("clock", 130), ("noise", 29), ("noise", 45)]
+    ("by", "at"),
+    [
+        pytest.param("clock", 90, marks=pytest.mark.slow),
+        ("clock", 130),
+        pytest.param("noise", 29, marks=pytest.mark.slow),
+        ("noise", 45),
+    ],
 )
 def test_it_goes_on_after_a_doubling_and_while_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, at: int

@@ -15,7 +15,7 @@ import torch
 from outpace.cli.train import kept
 from outpace.records.session import read_session
 from outpace.records.training import Training
-from tests.conftest import outpace
+from tests.conftest import Outpace, outpace
 from tests.report.report_trainings import trained
 from tests.train.launching import ended, printed_by
 
@@ -120,8 +120,8 @@ def test_it_trains_and_prints_the_result(folder: Path) -> None:
     assert done.stderr.startswith("outpace: ")
 
 
-def test_json_and_a_target_that_is_missed(folder: Path) -> None:
-    done = outpace("train", "--json", "--quiet", "--budget", "30s", "mine:missed", cwd=folder)
+def test_json_and_a_target_that_is_missed(folder: Path, in_process: Outpace) -> None:
+    done = in_process("train", "--json", "--quiet", "--budget", "30s", "mine:missed", cwd=folder)
     assert (done.returncode, done.stderr) == (3, "mine\n")
     told = json.loads(done.stdout)
     assert told["schema"] == 1
@@ -129,13 +129,15 @@ def test_json_and_a_target_that_is_missed(folder: Path) -> None:
     assert told["history"][0]["step"] == 10
 
 
-def test_a_budget_ends_it(folder: Path) -> None:
-    done = outpace("train", "--json", "--quiet", "--budget", "2s", "mine:long", cwd=folder)
+def test_a_budget_ends_it(folder: Path, in_process: Outpace) -> None:
+    done = in_process("train", "--json", "--quiet", "--budget", "1s", "mine:long", cwd=folder)
     assert (done.returncode, json.loads(done.stdout)["stopped"]) == (3, "budget")
 
 
-def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(folder: Path) -> None:
-    done = outpace("train", "mine:reached", cwd=folder)
+def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(
+    folder: Path, in_process: Outpace
+) -> None:
+    done = in_process("train", "mine:reached", cwd=folder)
     latest = folder / ".outpace" / "latest"
     name = latest.readlink().name
     assert name.endswith("-mine-reached")
@@ -153,31 +155,35 @@ def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(folder: Path) -
 
 
 @pytest.mark.parametrize("session", [None, "runs/a"])
-def test_the_session_is_where_the_command_was_typed(folder: Path, session: str | None) -> None:
+def test_the_session_is_where_the_command_was_typed(
+    folder: Path, session: str | None, in_process: Outpace
+) -> None:
     """Hydra, for one, goes to a folder of its own."""
     words = ["--session", session] if session else []
-    done = outpace("train", *words, "mine:goes_elsewhere", cwd=folder)
+    done = in_process("train", *words, "mine:goes_elsewhere", cwd=folder)
     assert done.returncode == 0, done.stderr
     home = folder / (session or ".outpace/latest")
     assert (home / "session.json").exists()
     assert list((folder / "elsewhere").iterdir()) == []
 
 
-def test_what_json_prints_is_the_session(folder: Path) -> None:
-    done = outpace("train", "--json", "--quiet", "--session", "mine", "mine:missed", cwd=folder)
+def test_what_json_prints_is_the_session(folder: Path, in_process: Outpace) -> None:
+    done = in_process("train", "--json", "--quiet", "--session", "mine", "mine:missed", cwd=folder)
     assert done.stdout == (folder / "mine" / "session.json").read_text()
     assert not (folder / ".outpace").exists()
-    again = outpace("train", "--quiet", "--session", "mine", "mine:reached", cwd=folder)
+    again = in_process("train", "--quiet", "--session", "mine", "mine:reached", cwd=folder)
     assert (again.returncode, again.stderr) == (0, "")
     session = read_session(folder / "mine" / "session.json")
     assert isinstance(session, Training)
     assert session.what == "mine:reached"
 
 
-def test_a_folder_of_another_origin_is_refused_before_training(folder: Path) -> None:
+def test_a_folder_of_another_origin_is_refused_before_training(
+    folder: Path, in_process: Outpace
+) -> None:
     (folder / "other").mkdir()
     (folder / "other" / "session.json").write_text("mine")
-    done = outpace("train", "--session", "other", "mine:reached", cwd=folder)
+    done = in_process("train", "--session", "other", "mine:reached", cwd=folder)
     assert done.returncode == 2
     assert "holds files, and none of a session" in done.stderr
     assert "ended by" not in done.stdout + done.stderr
@@ -186,13 +192,13 @@ def test_a_folder_of_another_origin_is_refused_before_training(folder: Path) -> 
 
 @pytest.mark.parametrize("there", ["a file", "a link that leads nowhere"])
 def test_where_no_folder_can_be_made_the_result_is_there_all_the_same(
-    there: str, folder: Path
+    there: str, folder: Path, in_process: Outpace
 ) -> None:
     if there == "a file":
         (folder / ".outpace").touch()
     else:
         (folder / ".outpace").symlink_to("gone")
-    done = outpace("train", "--quiet", "mine:reached", cwd=folder)
+    done = in_process("train", "--quiet", "mine:reached", cwd=folder)
     assert done.returncode == 0
     assert "ended by target" in done.stdout
     (line,) = done.stderr.splitlines()
@@ -216,15 +222,19 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(
     assert list((tmp_path / ".outpace").iterdir()) == []
 
 
-def test_what_a_child_process_prints_is_not_in_the_document(folder: Path) -> None:
-    done = outpace("train", "--json", "--quiet", "mine:noisy", cwd=folder)
+def test_what_a_child_process_prints_is_not_in_the_document(
+    folder: Path, in_process: Outpace
+) -> None:
+    done = in_process("train", "--json", "--quiet", "mine:noisy", cwd=folder)
     assert json.loads(done.stdout)["stopped"] == "epochs"
     assert done.stderr == "more\n"
 
 
 @pytest.mark.parametrize("name", ["broken", "calls_back"])
-def test_what_the_users_code_raises_is_not_our_mistake(name: str, folder: Path) -> None:
-    done = outpace("train", "--json", "--quiet", f"mine:{name}", cwd=folder)
+def test_what_the_users_code_raises_is_not_our_mistake(
+    name: str, folder: Path, in_process: Outpace
+) -> None:
+    done = in_process("train", "--json", "--quiet", f"mine:{name}", cwd=folder)
     assert done.returncode == json.loads(done.stdout)["exit_code"] == 1
     assert "Traceback" in done.stderr
     assert "mine.py" in done.stderr
@@ -233,9 +243,9 @@ def test_what_the_users_code_raises_is_not_our_mistake(name: str, folder: Path) 
 
 @pytest.mark.parametrize("name", ["other_targets", "other_inputs"])
 def test_what_a_library_raises_of_what_the_user_gave_is_not_our_mistake(
-    name: str, folder: Path
+    name: str, folder: Path, in_process: Outpace
 ) -> None:
-    done = outpace("train", "--json", "--quiet", f"mine:{name}", cwd=folder)
+    done = in_process("train", "--json", "--quiet", f"mine:{name}", cwd=folder)
     assert done.returncode == json.loads(done.stdout)["exit_code"] == 1
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1] == f"error: mine:{name} raised RuntimeError"
@@ -255,22 +265,22 @@ def test_a_session_is_kept_though_nobody_reads_what_is_printed(folder: Path) -> 
     assert len([*folder.glob(".outpace/*/session.json")]) >= 1
 
 
-def test_what_ends_the_program_is_told(folder: Path) -> None:
+def test_what_ends_the_program_is_told(folder: Path, in_process: Outpace) -> None:
     """As the usage error of a script that parses our words, which has nothing to do with them."""
-    done = outpace("train", "--json", "--quiet", "mine:ends", cwd=folder)
+    done = in_process("train", "--json", "--quiet", "mine:ends", cwd=folder)
     found = json.loads(done.stdout)
     assert done.returncode == found["exit_code"] == 1
     assert found["message"] == "mine:ends ended the program, with exit code 0"
     assert "__main__" in found["hint"]
 
 
-def test_nor_is_a_module_that_cannot_be_imported(folder: Path) -> None:
+def test_nor_is_a_module_that_cannot_be_imported(folder: Path, in_process: Outpace) -> None:
     (folder / "half.py").write_text("def make(:\n")
-    done = outpace("train", "half:make", cwd=folder)
+    done = in_process("train", "half:make", cwd=folder)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "error: half:make raised SyntaxError"
     (folder / "absent_train.py").write_text("import absent\n")
-    done = outpace("train", "absent_train:make", cwd=folder)
+    done = in_process("train", "absent_train:make", cwd=folder)
     assert "No module named 'absent'" in done.stderr
     assert "there is no module absent_train" not in done.stderr
 
@@ -288,8 +298,8 @@ def test_nor_is_a_module_that_cannot_be_imported(folder: Path) -> None:
         ("mine:nothing", "gives a int"),
     ],
 )
-def test_mistakes(folder: Path, name: str, said: str) -> None:
-    done = outpace("train", name, cwd=folder)
+def test_mistakes(folder: Path, name: str, said: str, in_process: Outpace) -> None:
+    done = in_process("train", name, cwd=folder)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

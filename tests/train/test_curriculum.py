@@ -326,7 +326,10 @@ def until(target: float, given: dict[str, Any], *strategies: Strategy) -> int:
     return reached.at
 
 
-@pytest.mark.parametrize("seed", range(3))
+SEEDS = [*(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2)), 2]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_images_reach_a_target_with_fewer_pixels(seed: int) -> None:
     def given() -> dict[str, Any]:
         return {
@@ -337,7 +340,7 @@ def test_images_reach_a_target_with_fewer_pixels(seed: int) -> None:
     assert until(0.9, given(), ProgressiveResizing()) < 0.5 * until(0.9, given())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_chains_reach_a_target_with_fewer_tokens(seed: int) -> None:
     def given() -> dict[str, Any]:
         return {

@@ -154,7 +154,11 @@ def test_of_batches_that_are_no_dicts_the_samples_count() -> None:
 
 @pytest.mark.parametrize(
     ("length", "kept"),
-    [({"epochs": 1}, False), ({"epochs": 50, "steps": 3}, True), ({"budget": 0.5}, False)],
+    [
+        ({"epochs": 1}, False),
+        ({"epochs": 50, "steps": 3}, True),
+        pytest.param({"budget": 0.5}, False, marks=pytest.mark.slow),
+    ],
 )
 def test_samples_are_kept_where_the_training_is_long_enough(
     length: dict[str, Any], kept: bool, tmp_path: Path

@@ -295,7 +295,9 @@ def test_targets_that_are_all_ignored_in_some_batches_cost_no_rate() -> None:
     assert finder.found is not None, result.notes
 
 
-@pytest.mark.parametrize(("total", "trainings"), [(250, 3), (1000, 6), (4000, 9)])
+@pytest.mark.parametrize(
+    ("total", "trainings"), [(250, 3), (1000, 6), pytest.param(4000, 9, marks=pytest.mark.slow)]
+)
 def test_short_trainings_take_no_more_than_their_share_of_the_steps(
     total: int, trainings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

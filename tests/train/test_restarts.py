@@ -114,7 +114,7 @@ def steps_to(target: float | None, steps: int, *strategies: Strategy) -> Any:
     return made.fit(quiet=True)
 
 
-@pytest.mark.parametrize("budget", [4_000, 12_000])
+@pytest.mark.parametrize("budget", [4_000, pytest.param(12_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("rate", "more"), [(0.1, []), (0.1, [Ema]), (0.3, [Ema])])
 def test_a_target_is_reached_soon_whatever_the_budget(
     rate: float, more: list[type[Strategy]], budget: int

@@ -375,7 +375,9 @@ def test_early_stopping_counts_the_same_validations_again(tmp_path: Path) -> Non
     assert first(tmp_path / "cut") == whole == 6
 
 
-@pytest.mark.parametrize("at", [3, 11, 17])
+@pytest.mark.parametrize(
+    "at", [pytest.param(3, marks=pytest.mark.slow), 11, pytest.param(17, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "name",
     [

@@ -206,7 +206,7 @@ class Starting(Strategy):
 
 
 @pytest.mark.parametrize("way", ["auto", "lr_finder", "starting", "plain"])
-@pytest.mark.parametrize("seeds", [3, 4])
+@pytest.mark.parametrize("seeds", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_seeds_are_given_as_much_of_a_round_each(
     way: str, seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,7 +239,10 @@ def test_both_targets_are_reached_in_fewer_steps_than_together() -> None:
     assert steps[0] < 0.7 * steps[1]
 
 
-@pytest.mark.parametrize("at", [1, 45, 79, 81])
+@pytest.mark.parametrize(
+    "at",
+    [pytest.param(1, marks=pytest.mark.slow), 45, pytest.param(79, marks=pytest.mark.slow), 81],
+)
 def test_it_goes_on(tmp_path: Path, at: int) -> None:
     def go(folder: Path, **given: Any) -> Any:
         return curriculum(TaskCurriculum(until=0.4), checkpoint=folder, every=0, **given)[0]

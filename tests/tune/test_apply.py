@@ -60,7 +60,7 @@ IMAGES = """
     "remedy",
     [
         {"name": "cache_decoded", "settings": {"limit_mib": 64}},
-        {"name": "decode_jpeg", "settings": {}},
+        pytest.param({"name": "decode_jpeg", "settings": {}}, marks=pytest.mark.slow),
     ],
 )
 def test_images(remedy: dict[str, object], script: Callable[..., Path], tmp_path: Path) -> None:
@@ -152,7 +152,10 @@ DISTILLED = """
             "16 8 True",
             "8 8 True",
         ),
-        ("no_unused_gradients", "self.part(x)", "8 8 True", "8 3 True"),
+        pytest.param(
+            *("no_unused_gradients", "self.part(x)", "8 8 True", "8 3 True"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_a_training_has_no_use_for_is_left_out(
@@ -277,20 +280,20 @@ UNUSUAL = """
     """
 
 
-@pytest.mark.parametrize("entry", ["apply", "observed"])
-def test_scripts_that_do_unusual_things(
-    entry: str, script: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_scripts_that_do_unusual_things(script: Callable[..., Path], tmp_path: Path) -> None:
     """A loader held by its iterator alone, locals(), a class of tensors, an error that is its own cause."""
     path = script(UNUSUAL)
     plain = plainly(path)
     assert plain.stdout.splitlines() == ['{"rate": 0.1, "sizes": [5]}', "5 28.0", "Boxes"]
-    remedies = [{"name": "channels_last", "settings": {}}] if entry == "apply" else []
-    code, printed = with_entry(
-        path, tmp_path / "session", f"outpace.tune.{entry}:begin", remedies=remedies
-    )
-    assert code == plain.returncode == 1
-    assert printed.splitlines() == [*plain.stdout.splitlines(), *plain.stderr.splitlines()]
+    for entry, remedies in (
+        ("apply", [{"name": "channels_last", "settings": {}}]),
+        ("observed", []),
+    ):
+        code, printed = with_entry(
+            path, tmp_path / entry, f"outpace.tune.{entry}:begin", remedies=remedies
+        )
+        assert code == plain.returncode == 1
+        assert printed.splitlines() == [*plain.stdout.splitlines(), *plain.stderr.splitlines()]
 
 
 def test_a_run_ends_where_its_losses_cannot_be_read(
@@ -363,10 +366,7 @@ LOGS = """
 @pytest.mark.parametrize(
     ("imports", "log", "steps", "awaited"),
     [
-        ("import outpace", "outpace.log(accuracy=0.5)", 10, True),
-        ("from outpace import log", "log(accuracy=0.5)", 10, True),
         ("import outpace", "outpace.log(accuracy=0.5)", 18, False),
-        ("import outpace", "print(outpace.Loader)", 10, False),
         ("import helping", "helping.told(0.5)", 10, True),
     ],
 )
@@ -393,3 +393,18 @@ def test_metrics_that_a_script_gives_later_are_awaited(
     assert losses is not None
     assert losses.awaited is awaited
     assert bool(losses.metrics) is (steps > 15)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import outpace\noutpace.log(accuracy=0.5)\n", True),
+        ("from outpace import log\nlog(accuracy=0.5)\n", True),
+        ("import outpace\nprint(outpace.Loader)\n", False),
+    ],
+)
+def test_whether_a_script_gives_metrics_at_some_time(
+    monkeypatch: pytest.MonkeyPatch, text: str, told: bool
+) -> None:
+    monkeypatch.setattr(module, "user_modules", lambda: [text.splitlines(keepends=True)])
+    assert module.reports() is told

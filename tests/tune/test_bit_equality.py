@@ -69,9 +69,13 @@ VARIANTS = {
         0,
     ),
 }
+FAST = ("adamw, two workers", "by hand")
+"""with workers, and with steps that are no optimizer's of torch"""
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [pytest.param(v, marks=[pytest.mark.slow] * (v not in FAST)) for v in VARIANTS]
+)
 def test_small_loops(variant: str, script: Callable[..., Path], tmp_path: Path) -> None:
     optimizer, step, workers = VARIANTS[variant]
     text = LOOP.replace("OPTIMIZER", optimizer).replace("STEP", step)
@@ -101,14 +105,9 @@ def without_times(text: str) -> str:
     return re.sub(r"\d+\.\d+ ?(s|ms)\b", "TIME", text)
 
 
-WHOLE_EPOCHS = ("flights.py", "image_classifier.py", "mnist_cnn.py")
-"""of so many samples that one takes half a minute"""
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in WHOLE_EPOCHS)) for n in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # two busy threads beside another process crawl
     args = list(CASES[name])

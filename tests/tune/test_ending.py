@@ -41,7 +41,7 @@ def runs(pid: int) -> bool:
 def test_programs_and_temporary_folders(script: Callable[..., Path], tmp_path: Path) -> None:
     """Where programs outlived it, what reads its output would wait for them too."""
     path = script(BEGIN + PROGRAMS + TRAINING)
-    done = outpace("diagnose", "--time", "3s", str(path), cwd=tmp_path, timeout=100)
+    done = outpace("diagnose", "--steps", "5", str(path), cwd=tmp_path, timeout=100)
     assert done.returncode == 0, done.stderr
     folder, *pids = done.stdout.split()
     assert not Path(folder).exists()
@@ -57,7 +57,7 @@ SHARED = """
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory is no folder here")
 def test_shared_memory_is_freed(script: Callable[..., Path], tmp_path: Path) -> None:
     path = script(BEGIN + SHARED + TRAINING)
-    done = outpace("diagnose", "--time", "2s", str(path), cwd=tmp_path)
+    done = outpace("diagnose", "--steps", "5", str(path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     left = Path("/dev/shm") / done.stdout.strip()
     for _ in range(300):  # by a process that ends after the target's

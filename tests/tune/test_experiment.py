@@ -22,9 +22,9 @@ from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS
-from outpace.tune.experiment import Experiment
-from tests.conftest import evidence_of, outpace
-from tests.remedies.some_evidence import IMAGES
+from outpace.tune.experiment import SHARES, Experiment
+from tests.conftest import evidence_of, outpace, with_entry
+from tests.remedies.some_evidence import IMAGES, WORKERS
 
 TRAINING = """
     import torch
@@ -74,7 +74,7 @@ def diagnosed(path: Path, session: Path, time: str) -> subprocess.CompletedProce
     ("epoch", "in_every_step"),
     [
         (BATCHES.format(256), True),
-        (BATCHES.format(8), False),
+        pytest.param(BATCHES.format(8), False, marks=pytest.mark.slow),
         pytest.param(VALIDATED, True, marks=pytest.mark.slow),
         pytest.param(SAVED, True, marks=pytest.mark.slow),
     ],
@@ -258,8 +258,9 @@ def test_a_data_set_that_only_workers_can_draw_from(
     assert evidence.arms, "and what came after that was measured"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: no other number of threads")
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_threads_are_tried_beside_what_makes_batches_too(
     script: Callable[..., Path], tmp_path: Path, workers: int
 ) -> None:
@@ -272,6 +273,22 @@ def test_threads_are_tried_beside_what_makes_batches_too(
     )
     diagnosed(path, session, "6s")
     assert {a.base for a in evidence_of(session).arms if a.name.endswith(FED)} == {"as_is"}
+
+
+def test_beside_what_makes_batches_threads_are_tried_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against the step as it is, and not against one whose batches are free."""
+    monkeypatch.setattr("outpace.tune.experiment.training_loader", lambda _: (None, Record(0)))
+    experiment: Any = Experiment.__new__(Experiment)
+    experiment.host, experiment.earlier, experiment.shares = Host(), {}, SHARES
+    experiment.left = lambda: 20.0
+    experiment.observed = SimpleNamespace(found=SimpleNamespace(made_sooner_s=0.0))
+    contest = next(experiment.contests(WORKERS))
+    fed = [setup for name, setup in contest.arms.items() if name.endswith(FED)]
+    assert fed
+    assert not any(setup.free_input for setup in fed)
+    assert contest.base == "as_is"
 
 
 def test_a_script_that_is_run_again_does_not_begin_its_time_anew(
@@ -528,7 +545,8 @@ def test_a_loss_of_a_script_that_ends_while_it_is_watched(
             optimizer.step()
     """)
     session = tmp_path / "session"
-    diagnosed(path, session, "8s")
+    code, text = with_entry(path, session, "outpace.tune.experiment:begin", time_s=60.0)
+    assert code == 0, text
     evidence = evidence_of(session)
     lines = path.read_text().splitlines()
     at = 1 + next(n for n, line in enumerate(lines) if "torch.log" in line)

@@ -88,9 +88,9 @@ GENERATOR = """
     ("body", "steps", "micro"),
     [
         (COMPILED + PLAIN_LOOP + COUNTED, 40, 1),
-        (DDP + PLAIN_LOOP, 40, 1),
-        (SCALED, 40, 2),
-        (GENERATOR, 32, 1),
+        pytest.param(DDP + PLAIN_LOOP, 40, 1, marks=pytest.mark.slow),
+        pytest.param(SCALED, 40, 2, marks=pytest.mark.slow),
+        pytest.param(GENERATOR, 32, 1, marks=pytest.mark.slow),
     ],
     ids=["compile", "ddp", "scaler and accumulation", "generator, by hand"],
 )

@@ -61,6 +61,7 @@ TWICE = """
     """
 
 
+@pytest.mark.slow
 def test_the_longer_one_of_two_is_measured(script: Callable[..., Path], tmp_path: Path) -> None:
     path = script(TWICE)
     words = ("--json", "--quiet", "--time", "6", "--session", str(tmp_path / "s"), str(path))
@@ -109,10 +110,14 @@ def test_a_third_one_is_counted_from_the_scripts_begin(
         train(model, optimizer, steps)
     """
     )
-    words = ("--json", "--quiet", "--time", "4", "--session", str(tmp_path / "s"), str(path))
+    words = ("--json", "--quiet", "--steps", "60", "--session", str(tmp_path / "s"), str(path))
     done = outpace("diagnose", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert evidence_of(tmp_path / "s").run.from_step == 70
+    run = evidence_of(tmp_path / "s").run
+    assert run.from_step == 70
+    assert run.before_s > 0
+    notes = json.loads(done.stdout)["notes"]
+    assert any("before step 70, of another training" in note for note in notes)
 
 
 @pytest.mark.slow
@@ -135,6 +140,7 @@ def test_trials_of_those_that_take_turns_are_not_cut_short(
     assert read(tmp_path / "s" / "trials" / STATUS)["stopped"]
 
 
+@pytest.mark.slow
 def test_a_training_that_is_named(script: Callable[..., Path], tmp_path: Path) -> None:
     """Though the one before it takes longer than the experiments."""
     path = script(TWICE)
@@ -149,16 +155,17 @@ def test_a_training_that_is_named_by_its_function(
 ) -> None:
     """As the note on it says, where the first one takes longer than the experiments."""
     path = script(TWICE)
-    words = ("--json", "--quiet", "--time", "4", "--session", str(tmp_path / "s"))
+    words = ("--json", "--quiet", "--steps", "20", "--session", str(tmp_path / "s"))
     done = outpace("diagnose", *words, str(path), "2000", "100000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (note,) = [note for note in json.loads(done.stdout)["notes"] if "--from finetune" in note]
     assert note.startswith("finetune (train.py:")
+    assert evidence_of(tmp_path / "s").input.kind != "loader"
     words = (*words, "--from", "finetune", str(path), "30", "100000")
     done = outpace("diagnose", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["bound"] == "io"
-    assert evidence_of(tmp_path / "s").run.from_step == 30
+    evidence = evidence_of(tmp_path / "s")
+    assert (evidence.run.from_step, evidence.input.kind) == (30, "loader")
 
 
 def test_a_function_that_does_not_train(script: Callable[..., Path], tmp_path: Path) -> None:

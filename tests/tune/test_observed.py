@@ -30,7 +30,9 @@ TRAINING = """
     """
 
 
-@pytest.mark.parametrize(("at", "finished"), [(12, False), (-1, True)])
+@pytest.mark.parametrize(
+    ("at", "finished"), [(12, False), pytest.param(-1, True, marks=pytest.mark.slow)]
+)
 def test_a_training_that_broke_off_was_not_seen_to_its_end(
     at: int, finished: bool, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -106,7 +108,9 @@ def test_how_a_script_judges_what_experiments_made_of_its_training_is_told(
     [
         ("pass", "assert model.bias.item() > 9", "3", 1),
         pytest.param("pass", "pass", "3", 3, marks=pytest.mark.slow),
-        ("if step == 20: raise ValueError", "pass", "1000000", 1),
+        pytest.param(
+            *("if step == 20: raise ValueError", "pass", "1000000", 1), marks=pytest.mark.slow
+        ),
         pytest.param("if step == 20: sys.exit(7)", "pass", "1000000", 7, marks=pytest.mark.slow),
     ],
 )

@@ -869,3 +869,22 @@ def test_what_later_states_are_worth_is_told_by_a_copy(host: Host) -> None:
         optimizer.step()
         next(looks, None)
     assert watch.health().acts
+
+
+class Scaled(nn.Module):
+    """A scale along an image's channels, which does hardly anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.scale = net(), nn.Parameter(torch.ones(1, 8, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = x + 1e-9 * (x[..., None, None] * self.scale).flatten(1)
+        found: torch.Tensor = self.body(hidden)
+        return found
+
+
+def test_a_scale_tells_nothing_of_gradients_that_vanish(host: Host) -> None:
+    health = looked_at(host, Scaled())
+    assert health.weakest_where is not None
+    assert health.weakest_where.startswith("body")

@@ -61,6 +61,25 @@ def test_each_epoch_gives_one(given: int) -> None:
     assert sum(1 for _ in batches) == 1 - given
 
 
+def test_who_judges_by_the_training_data_in_the_midst_of_an_epoch_sees_all_of_it() -> None:
+    host = Host()
+    seam = LoaderSeam(host)
+    seam.install()
+    try:
+        loader = DataLoader(range(10))  # type: ignore[arg-type, var-annotated]
+        record, seen, learnt = seam.record_of(loader), [], 0
+        for _ in loader:
+            learnt += 1
+            record.trains = True
+            host.steps += 1
+            if learnt == 3:
+                seam.dry = True
+                seen.append(sum(1 for _ in loader))
+        assert (learnt, seen) == (3, [10])
+    finally:
+        seam.remove()
+
+
 @pytest.mark.parametrize("fed", [False, True], ids=["the loader's own", "from a feed"])
 def test_who_judges_by_the_training_data_sees_all_of_it(fed: bool) -> None:
     """As where each epoch ends with the accuracy on what it has learnt from."""

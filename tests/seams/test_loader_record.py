@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from outpace.seams.host import MIXED_AFTER, Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import MOST_STARTS, Record, Start, Starts
+from outpace.seams.loss import LossSeam
+from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.setup import AS_IS, Feed
 
 
@@ -145,6 +147,52 @@ def test_a_validation_between_a_batch_and_its_step_does_not_train(every: int, be
         assert not seam.record_of(others).trains
         assert seam.record_of(batches).steps_of_epoch(1.0) == 12
         assert seam.record_of(batches).interrupted
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_nor_where_nothing_tells_that_the_model_is_judged(first: int) -> None:
+    """As under a deadline, where its calls are not looked at."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches, others = loader(12), loader(4)
+    host = Host(boundary="optimizer")
+    for seam in (LoaderSeam(host), LossSeam(host), OptimizerSeam(host)):
+        host.add(seam)
+    host.install()
+    try:
+        for _ in range(2):
+            for index, (x,) in enumerate(batches):
+                if index % 4 == first:
+                    with torch.no_grad():
+                        for (judged,) in others:
+                            model(judged)
+                model(x).mean().backward()
+                optimizer.step()
+    finally:
+        host.remove()
+    assert seam_of(host).record_of(batches).trains
+    assert not seam_of(host).record_of(others).trains
+    assert seam_of(host).record_of(batches).given == 12
+
+
+def test_batches_that_are_looked_at_within_an_epoch_are_none_of_it() -> None:
+    """A whole pass over what is trained on, and a part of one, in the midst of an epoch."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches, given, seen = loader(12), [], []
+    with hosted() as host:
+        record = seam_of(host).record_of(batches)
+        for index, (x,) in enumerate(batches):
+            model(x).mean().backward()
+            optimizer.step()
+            if index in (3, 7):
+                model.eval()
+                with torch.no_grad():
+                    seen.append(sum(1 for _ in islice(batches, 12 if index == 3 else 2)))
+                model.train()
+            given.append(record.given)
+    assert seen == [12, 2]
+    assert [given[index] for index in (2, 4, 6, 8, 11)] == [3, 5, 7, 9, 12]
 
 
 def test_what_was_judged_by_may_be_trained_on_later() -> None:

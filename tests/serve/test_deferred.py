@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch.utils.data import DataLoader
 
 from outpace.seams.decode import DecodeSeam
+from outpace.seams.host import Host
+from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS, Setup
 from outpace.serve import deferred
 from outpace.serve.deferred import Deferred, scale_for
@@ -36,6 +39,14 @@ def photograph(mode: str = "RGB", size: tuple[int, int] = SIZE, **options: Any) 
 
 
 DATA = photograph()
+
+
+@contextlib.contextmanager
+def scaled() -> Iterator[Host]:
+    """What is opened meanwhile is of a loader that trains."""
+    with hosted(SCALED) as host:
+        host.told.makes(Record(trains=True))
+        yield host
 
 
 def waiting() -> Deferred:
@@ -153,7 +164,7 @@ def opened(data: bytes) -> Any:
 
 
 def test_an_opened_image_waits_until_its_size_is_known(scales: list[Any]) -> None:
-    with hosted(SCALED) as host:
+    with scaled() as host:
         opened(DATA).convert("RGB").resize((80, 60))
         opened(DATA).resize((80, 60))
         opened(DATA).crop((0, 0, 200, 200)).resize((80, 60))
@@ -167,7 +178,7 @@ def test_an_opened_image_waits_until_its_size_is_known(scales: list[Any]) -> Non
 def test_an_image_of_a_file_that_is_closed_meanwhile(tmp_path: Any) -> None:
     path = tmp_path / "0.jpg"
     path.write_bytes(DATA)
-    with hosted(SCALED):
+    with scaled():
         with open(path, "rb") as file:
             first = Image.open(file)
             image = first.convert("RGB")
@@ -190,23 +201,28 @@ def test_an_image_of_a_file_that_is_closed_meanwhile(tmp_path: Any) -> None:
 )
 def test_other_files_come_out_alike(data: bytes) -> None:
     wanted = opened(data).convert("RGB").resize((11, 8), BILINEAR)
-    with hosted(SCALED) as host:
+    with scaled() as host:
         made = opened(data).convert("RGB").resize((11, 8), BILINEAR)
         assert not host.broken
     assert np.abs(pixels(made) - pixels(wanted)).mean() < 4
 
 
 def test_a_file_that_is_cut_short_is_told_of_where_it_ever_was() -> None:
-    with hosted(SCALED):
+    with scaled():
         image = opened(DATA[: len(DATA) // 2])
         with pytest.raises(OSError, match="truncated"):
             image.convert("RGB")
 
 
 def test_what_a_model_is_judged_on_stays_as_it_is(scales: list[Any]) -> None:
-    with hosted(SCALED), torch.no_grad():
-        made = opened(DATA).convert("RGB").resize((80, 60))
-    assert np.array_equal(pixels(made), pixels(plain().resize((80, 60))))
+    wanted = pixels(plain().resize((80, 60)))
+    scales.clear()
+    with hosted(SCALED) as host:
+        for record in (Record(trains=True), Record()):
+            host.told.makes(record)
+            with torch.set_grad_enabled(not record.trains):
+                made = opened(DATA).convert("RGB").resize((80, 60))
+            assert np.array_equal(pixels(made), wanted)
     assert not scales
 
 
@@ -223,22 +239,33 @@ def batches(loader: Any) -> list[torch.Tensor]:
     return [batch for epoch in range(2) for batch in loader]
 
 
+@pytest.mark.parametrize("lasts", [False, True], ids=["new workers", "lasting workers"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_training_and_validation_through_loaders(workers: int) -> None:
-    loader: Any = DataLoader(Photographs(), batch_size=2, num_workers=workers)  # type: ignore[arg-type]
-    plainly = batches(loader)
+def test_training_and_validation_through_loaders(workers: int, lasts: bool) -> None:
+    """Gradients are turned off within the validation's loop, which draws the next batch with them."""
+    kwargs: Any = {"num_workers": workers, "persistent_workers": lasts and workers > 0}
+    data: Any = Photographs()
+    training, others = (DataLoader(data, batch_size=2, **kwargs) for _ in range(2))
+    plainly = next(iter(others))
+    weight = torch.ones((), requires_grad=True)
     with hosted(SCALED) as host:
-        scaled = batches(loader)
-        with torch.no_grad():
-            judged = batches(loader)
+        learnt, judged = [], []
+        for _ in range(3):
+            for batch in training:
+                learnt.append(batch)
+                (weight * batch.float().mean()).backward()
+                for other in others:
+                    with torch.no_grad():
+                        judged.append(other)
         assert not host.broken
-    assert not any(torch.equal(one, other) for one, other in zip(plainly, scaled, strict=True))
-    assert all(torch.equal(one, other) for one, other in zip(plainly, judged, strict=True))
+    assert all(torch.equal(batch, plainly) for batch in judged)
+    assert torch.equal(learnt[0], plainly), "nothing was learnt from it yet"
+    assert not any(torch.equal(batch, plainly) for batch in learnt[4:])
 
 
 def test_the_seam_is_known_to_be_gone() -> None:
     before = [vars(Image.Image)[name] for name in ("convert", "crop", "resize", "copy")]
-    with hosted(SCALED) as host:
+    with scaled() as host:
         assert host.seam(DecodeSeam) is not None
         assert vars(Image.Image)["resize"] is not before[2]
         host.switch(AS_IS)

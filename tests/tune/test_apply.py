@@ -19,7 +19,8 @@ from outpace.records.target import Target
 from outpace.seams.host import Host, Step
 from outpace.seams.setup import AS_IS
 from outpace.tune import apply as module
-from outpace.tune.apply import Applied, checksum, within_memory
+from outpace.tune.apply import Applied, checksum
+from outpace.tune.assemble import within_memory
 from outpace.tune.children import run_for_losses
 from tests.conftest import plainly, with_entry
 
@@ -181,13 +182,13 @@ def test_caches_are_held_within_the_memory_of_this_machine(
     """A recipe of a larger machine ended in the first epoch, for want of memory."""
     feed = replace(AS_IS.feed, fetch="cache", cache_bytes=45 << 30)
     wanted = replace(AS_IS, feed=feed, decoded_bytes=3 << 30)
-    monkeypatch.setattr("outpace.tune.apply.free_memory", lambda: 10 << 30)
+    monkeypatch.setattr("outpace.tune.assemble.free_memory", lambda: 10 << 30)
     monkeypatch.setattr("outpace.tune.apply.local_ranks", lambda: 1)
     found = within_memory(wanted)
     assert (found.feed.cache_bytes, found.decoded_bytes) == (8 << 30, 3 << 30)
     assert "keeps up to 45.0 GiB in memory, of which 10.0 are free here" in capsys.readouterr().err
     assert within_memory(AS_IS) is AS_IS
-    monkeypatch.setattr("outpace.tune.apply.free_memory", lambda: 100 << 30)
+    monkeypatch.setattr("outpace.tune.assemble.free_memory", lambda: 100 << 30)
     assert within_memory(wanted) is wanted
     assert capsys.readouterr().err == ""
 

@@ -386,10 +386,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self.noise.add([_part(grad).float() for grad in grads if not grad.is_sparse])
         for name, parameter in named:
             grad = parameter.grad
-            if id(parameter) not in own or grad is None or grad.dim() < 2 or grad.is_sparse:
+            if id(parameter) not in own or grad is None or grad.is_sparse or not grad.numel():
                 continue
-            if not grad.numel():
-                continue
+            if grad.dim() < 2 or (grad.dim() > 2 and sum(size > 1 for size in grad.shape) < 2):
+                continue  # a bias, or a scale, also where it lies along the channels of an image
             largest = float(torch.linalg.vector_norm(grad, torch.inf))
             if not math.isfinite(largest):
                 self.bad_gradient = self.bad_gradient or name

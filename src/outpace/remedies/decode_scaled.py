@@ -22,7 +22,8 @@ class DecodeScaled(Remedy):
     A JPEG's blocks of eight by eight pixels can be decoded as blocks of four or two, in less time. An
     image waits until it is known what becomes of it: what is resized, or cropped and resized, is decoded
     at the smallest of these scales that still has as many pixels as are asked for. Everything else is
-    decoded whole. Only where gradients are recorded: validation stays as it is.
+    decoded whole. Only samples of a DataLoader that a step has learnt from, and only where gradients are
+    recorded: validation stays as it is.
 
     Helps where large photographs are decoded for a small input and there is no room to keep them; where
     there is, `cache_decoded` gives more, and every bit. Pixels differ by some levels of 256, as they would

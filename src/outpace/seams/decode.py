@@ -235,11 +235,15 @@ class DecodeSeam:
         return method
 
     def _waiting(self, image: Any) -> Any:
-        """Only where gradients are recorded: what a model is judged on stays as it is."""
+        """Only of a loader that is known to train, where gradients are recorded: what a model is judged on
+        stays as it is.
+        """
         setup = self.setup
         if not setup.scaled or setup.decoded_bytes or self.decoder is None:
             return None
-        if not getattr(image, "tile", None) or not torch.is_grad_enabled():
+        if not (getattr(image, "tile", None) and self.host.told.for_training()):
+            return None
+        if not torch.is_grad_enabled():
             return None
         return self.host.guard("decode", self.decoder.waiting, image)
 

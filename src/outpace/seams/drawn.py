@@ -55,8 +55,13 @@ class Drawn:
         self._unseen = weakref.ref(record)
 
     def ran_dry(self, record: Record) -> None:
-        """A loader has none left in its epoch: nothing more is learnt from those it gave."""
+        """A loader has none left in its epoch: nothing more is learnt from those it gave.
+
+        Where nothing was learnt from any, it was one to validate on: training goes on with the one before.
+        """
         self._given.pop(id(record), None)
+        if record is self.learnt_from and not record.trains and _alive(self._before) is not None:
+            self._learnt_from = self._before
 
     def step_ended(self) -> None:
         """Of a step that was looked into."""
@@ -79,12 +84,18 @@ class Drawn:
         record = self.learnt_from
         if record is None or not (record.drawn or record is _alive(self._unseen)):
             # What was judged by before may be trained on all the same.
-            record = next(filter(None, map(_alive, reversed(self._given.values()))), None)
+            record = next(self._givers(), None)
+        if record is not None and not record.trains:  # of those that gave, one is known to train
+            record = next((each for each in self._givers() if each.trains), record)
         if record is not None:
             for each in (record, *self._beside()):
                 each.trains, each.judges, each.taken_for = True, False, None
             self.learnt_from = record
         return record
+
+    def _givers(self) -> Iterator[Record]:
+        """Those that gave a batch to this step, the last one first."""
+        return filter(None, map(_alive, reversed(self._given.values())))
 
     def _beside(self) -> Iterator[Record]:
         """Those that gave a batch to this step and to the one before: once may be but a look at a batch."""

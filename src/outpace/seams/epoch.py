@@ -53,10 +53,10 @@ class Epoch:
         if get_ident() != seam.host.phases.owner:  # whose time is not looked into
             return self._or_instead(lambda: next(self.batches))
         if seam.dry:
-            if ends_here(seam.host, record, sys._getframe(1)):
+            if record.runs_on(self) and ends_here(seam.host, record, sys._getframe(1)):
                 raise StopIteration
             return untraced(self.draw)
-        if seam.longer is not None and record.trains:
+        if seam.longer is not None and record.trains and record.runs_on(self):
             return lengthened(
                 seam.host, seam.longer, record, self.draw, self.begin_again, sys._getframe(1)
             )

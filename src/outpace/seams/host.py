@@ -28,6 +28,7 @@ from outpace.seams.drawn import Drawn
 from outpace.seams.phases import Phases
 from outpace.seams.root import RootFacts
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.told import Told
 
 if TYPE_CHECKING:
     import torch
@@ -163,10 +164,13 @@ class Host:
     most_in_group: int = MOST_IN_GROUP
     mingled: bool = False
     """something other than training is in every step, as where an epoch is one batch: it belongs to it"""
+    experiments: bool = False
+    """arms alternate inside of an epoch"""
     rests: bool = False
     """look into a sample of very short steps, instead of all"""
     making: int = 0
     """number of the DataLoader whose iterator was made last"""
+    told: Told = field(default_factory=Told)
     drawn: Drawn = field(default_factory=Drawn)
     pinned: set[int] = field(default_factory=set)
     """addresses of the batch that a feed gave last in page-locked memory"""

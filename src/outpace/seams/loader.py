@@ -244,6 +244,7 @@ class LoaderSeam:
         if record.own is not None:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
         self.host.making = record.number
+        self.host.told.makes(record)
         made = self.plain_iter(loader)
         self.host.guard("loader", self._know, loader, record, own_iterator(made))
         return made  # type: ignore[no-any-return]
@@ -307,6 +308,7 @@ class LoaderSeam:
             record.endless.clear()  # what is left of an epoch is made anew under a recipe too
         record.begin_epoch(host.steps)
         host.making = record.number
+        host.told.makes(record)
         return record
 
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
@@ -382,10 +384,10 @@ class LoaderSeam:
             if record is None or get_ident() != phases.owner:
                 return original(iterator)
             if seam.dry:
-                if ends_here(seam.host, record, sys._getframe(1)):
+                if record.runs_on(iterator) and ends_here(seam.host, record, sys._getframe(1)):
                     raise StopIteration
                 return untraced(lambda: seam.draw_or_rest(record, original, iterator))
-            if seam.longer is not None and record.trains:
+            if seam.longer is not None and record.trains and record.runs_on(iterator):
                 return lengthened(
                     seam.host,
                     seam.longer,
@@ -422,6 +424,7 @@ class LoaderSeam:
         phases = self.host.phases
         if not phases.resting:
             return self.draw(record, original, iterator)
+        self.host.told.makes(record)
         phases.stack.append("input")
         self.host.drawn.gave_unseen(record)
         try:
@@ -441,13 +444,13 @@ class LoaderSeam:
             host.saw_training(draws=True)
         if record.trains and not record.remembered:
             self._remember(record)
+        host.told.makes(record)
         if self.before_draw is not None:
             host.guard("loader", self.before_draw, record)
         phases.push("input")
         start = phases.mark
         try:
-            if self.switching:
-                record.turn_to(iterator)
+            record.turn_to(iterator)
             if self.switching and record.trains:
                 batch = self.feeding.batch(
                     record, lambda: original(iterator), lambda: self.loader_of(record)

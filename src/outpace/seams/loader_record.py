@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import weakref
 from collections import deque
@@ -95,8 +96,10 @@ class Record:
     """What is known of one DataLoader."""
 
     number: int = 0
-    """in the order in which DataLoaders were met"""
+    """in the order in which DataLoaders were met; of one that is made anew for each epoch the first one's"""
     where: str | None = None
+    place: int = field(default_factory=itertools.count().__next__)
+    """another one for each"""
     trains: bool = False
     woken: bool = False
     """its own workers, which are to rest, were let work"""
@@ -174,6 +177,10 @@ class Record:
         """Whether the script may draw more of this epoch's batches. Iterators may be kept after the last."""
         over = self.length is not None and self.given >= self.length
         return not over and self.running is not None and self.running() is not None
+
+    def runs_on(self, iterator: Any) -> bool:
+        """Whether the script draws this epoch's batches from there: not where it looks at some meanwhile."""
+        return self.running is None or self.running() in (None, iterator)
 
     @property
     def within(self) -> bool:

@@ -444,7 +444,7 @@ class ModuleSeam:
         """Leave it out from here on: a ``view()`` in the model goes by how images lie in memory."""
         why = "the model calls view() on what lies channels last, which torch refuses"
         self.host.unfit["channels_last"] = why
-        if self.host.rests:  # an experiment tells of it
+        if not self.host.experiments:  # which tell of it themselves
             on_stderr(f"outpace: channels_last is left out: {why}")
         self.reconcile(self.setup)
 

@@ -108,7 +108,7 @@ class UnusedGradients:
                 id(p): version_of(p) for module in modules for p in module.parameters()
             }
         elif step.index <= FIRST or step.index in LATER:
-            if self.wanted or not self.host.rests:
+            if self.wanted or self.host.experiments:
                 self.look(step.index)
             if self.wanted:
                 self._spare(True)

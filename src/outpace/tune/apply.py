@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -21,7 +20,6 @@ import torch
 
 from outpace.measure.arms import settled
 from outpace.measure.losses import Losses
-from outpace.measure.machine import free_memory, local_ranks
 from outpace.measure.stops import Stops
 from outpace.measure.user_modules import user_modules
 from outpace.plan.countdown import Countdown, began_here
@@ -35,7 +33,7 @@ from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
 from outpace.serve.samples import tensor_bytes
-from outpace.tune.assemble import assemble
+from outpace.tune.assemble import assemble, once_more, within_memory
 from outpace.tune.ending import end_process
 from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, WARM_UP, has_steps, tell, write
 
@@ -43,8 +41,6 @@ MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seed
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
 REPORTS = re.compile(r"\boutpace\.log\s*\(|from outpace import .*\blog\b")
-SHARE_OF_MEMORY = 0.8
-"""of what is free that caches may take"""
 MOST_BYTES = 4 << 30
 """of weights and buffers that are compared"""
 
@@ -192,21 +188,9 @@ def served_by(setup: Setup) -> set[str]:
         wanted |= {"unused", "module", "loader"}
     if setup.decodes:
         wanted.add("decode")
+    if setup.scaled:
+        wanted.add("loader")  # which tells what is the training's
     return wanted
-
-
-def within_memory(setup: Setup) -> Setup:
-    """The same with caches that the free memory here holds, which is said; a recipe may be of elsewhere."""
-    most = int(SHARE_OF_MEMORY * free_memory() / local_ranks())
-    wanted = max(setup.feed.cache_bytes, setup.decoded_bytes)
-    if wanted <= most:
-        return setup
-    say(
-        f"the recipe keeps up to {wanted / 2**30:.1f} GiB in memory, of which "
-        f"{most / SHARE_OF_MEMORY / 2**30:.1f} are free here: {most / 2**30:.1f} are kept at most"
-    )
-    feed = replace(setup.feed, cache_bytes=min(most, setup.feed.cache_bytes))
-    return replace(setup, feed=feed, decoded_bytes=min(most, setup.decoded_bytes))
 
 
 def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
@@ -258,16 +242,6 @@ def silent(message: str, hint: str | None = None) -> None:
     """The first rank says it."""
 
 
-def _once_more(host: Host, setup: Setup) -> None:
-    """Bring the process's switches to ``setup`` after the first step: the script may have set its own."""
-
-    def again(_: Step) -> None:
-        host.listeners.remove(again)
-        host.guard("backend", host.seams["backend"].reconcile, setup)
-
-    host.listeners.append(again)
-
-
 def begin(spec: dict[str, Any]) -> None:
     """Apply a recipe to the target that is about to run in this process."""
     setup = within_memory(setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])]))
@@ -292,5 +266,5 @@ def begin(spec: dict[str, Any]) -> None:
     if setup != AS_IS:
         host.switch(setup)
     if setup.tf32:
-        _once_more(host, setup)
+        once_more(host, setup)
     atexit.register(applied.finish)

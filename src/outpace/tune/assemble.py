@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
@@ -12,13 +13,14 @@ from typing import Any
 
 from outpace.errors import RecipeError
 from outpace.measure.last_lines import chain_of
+from outpace.measure.machine import free_memory, local_ranks
 from outpace.records.recipe_file import read_recipe
 from outpace.remedies.catalog import setup_of_recipe
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.host import Host
+from outpace.seams.host import Host, Step, on_stderr
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loss import LossSeam
 from outpace.seams.module import ModuleSeam
@@ -27,10 +29,14 @@ from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.root import RootFacts
 from outpace.seams.save import SaveSeam
 from outpace.seams.seeding import SeedingSeam
+from outpace.seams.setup import Setup
 from outpace.seams.transfer import TransferSeam
 from outpace.seams.unused import UnusedGradients
 from outpace.serve.decode import Decoder
 from outpace.serve.feeds import make_feed
+
+SHARE_OF_MEMORY = 0.8
+"""of what is free that caches may take"""
 
 
 def assemble(
@@ -38,7 +44,7 @@ def assemble(
 ) -> Host:
     """A host with every seam, not yet put in. ``switching``: arms alternate inside of an epoch."""
     started = started_ns if started_ns is not None else perf_counter_ns()
-    host = Host(started=started, rests=not switching)
+    host = Host(started=started, experiments=switching, rests=not switching)
     decode = DecodeSeam(host)
     decoder = Decoder()
     decode.decoder = decoder
@@ -68,7 +74,7 @@ def apply_recipe(recipe: str | Path, *, model: Any = None, optimizer: Any = None
     Raises RecipeError for a recipe that cannot be read, or one that only a new process can take.
     """
     record = read_recipe(Path(recipe))
-    setup = setup_of_recipe(record, Path(recipe))
+    setup = within_memory(setup_of_recipe(record, Path(recipe)))
     # A person may have written the variables, or the remedies that need them, or both.
     needed = {**record.environment, **dict(setup.environment)}
     if missing := [name for name, value in needed.items() if os.environ.get(name) != value]:
@@ -84,7 +90,33 @@ def apply_recipe(recipe: str | Path, *, model: Any = None, optimizer: Any = None
     if optimizer is not None:
         host.optimizers.add(optimizer)
     host.switch(setup)
+    if setup.tf32:
+        once_more(host, setup)
     return host
+
+
+def within_memory(setup: Setup) -> Setup:
+    """The same with caches that the free memory here holds, which is said; a recipe may be of elsewhere."""
+    most = int(SHARE_OF_MEMORY * free_memory() / local_ranks())
+    wanted = max(setup.feed.cache_bytes, setup.decoded_bytes)
+    if wanted <= most:
+        return setup
+    on_stderr(
+        f"outpace: the recipe keeps up to {wanted / 2**30:.1f} GiB in memory, of which "
+        f"{most / SHARE_OF_MEMORY / 2**30:.1f} are free here: {most / 2**30:.1f} are kept at most"
+    )
+    feed = replace(setup.feed, cache_bytes=min(most, setup.feed.cache_bytes))
+    return replace(setup, feed=feed, decoded_bytes=min(most, setup.decoded_bytes))
+
+
+def once_more(host: Host, setup: Setup) -> None:
+    """Bring the process's switches to ``setup`` after the first step: the script may have set its own."""
+
+    def again(_: Step) -> None:
+        host.listeners.remove(again)
+        host.guard("backend", host.seams["backend"].reconcile, setup)
+
+    host.listeners.append(again)
 
 
 def hide_our_frames() -> None:

@@ -49,6 +49,7 @@ def probe_images(observed: Observed) -> None:
         spilled_s=tried.spilled_s,
         files=tried.files,
     )
+    observed.host.told.makes(loaded[1])
     observed.found.images = with_scaled(images, loaded[0], seam) if tried.jpegs else images
 
 

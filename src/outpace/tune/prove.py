@@ -26,6 +26,7 @@ FIRST = 0.05
 FEWEST_STEPS = 60
 CONFIDENCE = 0.95
 UNTOLD = "the script's own metrics come later than that, and were not judged"
+LATER = "the script's own metrics (outpace.log) come later than the steps of the proof"
 NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
     r"loss|error|inaccura|perplexity|distance|entropy|brier|"
@@ -133,7 +134,7 @@ def prove(
     for seed in range(most):
         base = run(seed, False, steps)
         if not by_loss and isinstance(base, Losses) and not base.metrics:
-            return Proof(True, False, reason=NO_METRIC)
+            return Proof(True, False, reason=LATER if base.awaited else NO_METRIC)
         other = base if isinstance(base, str) else run(seed, True, steps)
         curves += _curves(seed, base, other)
         if isinstance(base, str) or isinstance(other, str):
@@ -177,9 +178,11 @@ def judge(
     if reason := _unlike(pairs):
         return msgspec.structs.replace(proof, reason=reason)
     measures = list(measured(pairs, count if by_loss else 0))
-    if reason := _no_answer(pairs, measures, NO_LOSS if by_loss else NO_METRIC):
+    awaited = any(run.awaited for pair in pairs for run in pair)
+    missing = NO_LOSS if by_loss else LATER if awaited else NO_METRIC
+    if reason := _no_answer(pairs, measures, missing):
         return msgspec.structs.replace(proof, reason=reason)
-    if any(run.awaited for pair in pairs for run in pair):
+    if awaited:
         proof = msgspec.structs.replace(proof, reason=UNTOLD)
 
     def judged(measure: Measure) -> Proof:

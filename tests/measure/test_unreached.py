@@ -115,6 +115,60 @@ def test_what_trains_already(tmp_path: Path) -> None:
     assert run(tmp_path, "fit_teacher()\nfit_student([])", met="fit_student") == []
 
 
+LINES = """
+class Fit:
+    def __init__(self, optimizer, scheduler):
+        self.optimizer, self.scheduler = optimizer, scheduler
+
+    def closure(self):
+        return 0.0
+
+    def first(self, loss):
+        for epoch in range(3):
+            look()
+            loss.backward()
+            self.optimizer.step()
+        {later}
+
+fit = Fit(None, None)
+for fold in {folds}:
+    fit.first(None)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "end", "folds", "wanted"),
+    [
+        ("self.optimizer.step(self.closure)", "", 0, ["train.py:14"]),
+        ("self.optimizer.step(lambda: 0.0)", "", 0, ["train.py:14"]),
+        ("self.optimizer.step(closure=self.closure)", "", 0, ["train.py:14"]),
+        ("self.scheduler.step(3.0)", "", 0, []),
+        ("loss.backward(); self.optimizer.step()", "", 1, []),
+        ("pass", "for x in ():\n    x.backward()\n    fit.optimizer.step()", 1, ["train.py:20"]),
+        ("pass", "for x in ():\n    x.backward()", 1, []),
+    ],
+)
+def test_lines_after_the_loops_around_the_running_one(
+    tmp_path: Path, later: str, end: str, folds: int, wanted: list[str]
+) -> None:
+    """Where folds are trained in a loop, what follows one's epochs is of the same training."""
+    text = LINES.format(later=later, end=end, folds="range(2)")
+    if not folds:
+        text = text.replace("for fold in range(2):\n    fit", "if True:\n    fit")
+    path, found = tmp_path / "train.py", list[Any]()
+
+    def look() -> None:
+        found.extend(trainings_later(sys._getframe(1), set()))
+        raise Seen
+
+    path.write_text(text)
+    os.utime(path, (0, 0))
+    with pytest.raises(Seen):
+        exec(compile(text, str(path), "exec"), {"look": look, "__name__": "__main__"})  # noqa: S102
+    assert [Path(each.where).name for each in found] == wanted
+
+
 def test_a_file_that_is_not_there_any_more(tmp_path: Path) -> None:
     found: list[Any] = []
     names = {"look": lambda: found.extend(trainings_later(sys._getframe(1), set())), "fit": len}

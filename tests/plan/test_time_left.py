@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outpace.measure.length import Loop
 from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import Cycle
@@ -69,6 +70,27 @@ def test_validations_that_were_never_seen_leave_time_for_steps() -> None:
     assert time.ending() == pytest.approx(EXIT_S + UNSEEN * 100.0 + MARGIN * (100 - MARGIN_AFTER_S))
 
 
+@pytest.mark.parametrize(
+    ("loops", "follows"),
+    [
+        ([Loop(None, False, while_=True)], False),
+        ([Loop(9, True)], False),
+        ([Loop(9, True), Loop(9, True)], True),
+        ([Loop(None, False, loader=True)], True),
+        ([Loop(None, False)], True),
+    ],
+    ids=["while", "steps", "steps of epochs", "batches", "something else"],
+)
+def test_where_steps_are_counted_nothing_follows_an_epoch(loops: list[Loop], follows: bool) -> None:
+    """Batches come from an iterator that the script draws from by itself."""
+    time = left()
+    time.outlook.course.loops = loops
+    assert time.judging() == pytest.approx(VARY * VALIDATION_S * follows)
+    assert time.until_next_chance(goes_on=False) == pytest.approx(
+        STEP_S + VARY * VALIDATION_S * follows
+    )
+
+
 def test_an_epochs_validation_comes_before_the_next_chance() -> None:
     assert left().until_next_chance(goes_on=True) == pytest.approx(STEP_S)
     assert left().until_next_chance(goes_on=False) == pytest.approx(STEP_S + VARY * VALIDATION_S)
@@ -112,6 +134,9 @@ def test_a_test_after_training_is_left_time(monkeypatch: pytest.MonkeyPatch) -> 
 def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: bool) -> None:
     record = Record(trains=True, length=100, stepped=2, steps=200)
     outlook = Outlook(fed_by(record))
+    loops = [Loop(9, True), Loop(None, False, loader=True)]
+    outlook.course.note = lambda *_: False  # type: ignore[method-assign]
+    outlook.course.loops = loops
     for index in range(500):
         record.given = 1 + index % 100
         pauses = record.given == (1 if at_ends else 50)

@@ -1,8 +1,10 @@
-"""Trainings that a script comes to later: functions that its running ones call after the running line.
+"""Trainings that a script comes to later: functions that its running ones call after the running line, and
+lines that follow the loops around it.
 
 Told of a script whose first training takes longer than experiments do. A function trains where it, or one
-that it calls by name, has a ``backward`` and a ``step``. What stands in the other branch of a condition is
-none that comes later, and neither is one that trains already.
+that it calls by name, has a ``backward`` and a ``step``; lines do where they have both, or give a ``step``
+a closure. What stands in the other branch of a condition is none that comes later, and neither is one that
+trains already.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import parse
+from outpace.measure.length import loops_around, parse
 from outpace.seams.where import first_line, is_user_file, locals_of, short, user_frames
 
 DEEP = 3
@@ -22,11 +24,12 @@ TRAINS = {"backward", "step"}
 
 
 class Later(NamedTuple):
-    """A function that trains."""
+    """A function that trains, or lines."""
 
     name: str
+    """empty for lines"""
     where: str
-    """``file:line`` of its definition"""
+    """``file:line`` of its definition, or of the first of them"""
 
 
 def trainings_later(frame: FrameType | None, met: set[CodeType]) -> list[Later]:
@@ -40,7 +43,39 @@ def trainings_later(frame: FrameType | None, met: set[CodeType]) -> list[Later]:
             if code not in known and _trains(function):
                 at = f"{short(code.co_filename)}:{code.co_firstlineno}"
                 found[code] = Later(code.co_name, at)
-    return list(found.values())
+    return [*found.values(), *_lines_later(frames)]
+
+
+def _lines_later(frames: Sequence[FrameType]) -> Iterator[Later]:
+    """The first lines that train after the outermost loop: a step and its loop's other lines are of now."""
+    for frame in reversed(frames):
+        tree, loops = parse(frame.f_code.co_filename), loops_around(frame)
+        body = _body_of(tree, frame.f_code) if tree is not None else None
+        end = (loops[0].end_lineno or 0) if loops else frame.f_lineno
+        for statement in _after(body or (), frame.f_lineno):
+            line = _first_backward(statement, frame) if statement.lineno > end else None
+            if line is not None:
+                yield Later("", f"{short(frame.f_code.co_filename)}:{line}")
+                return
+        if loops:
+            return
+
+
+def _first_backward(statement: ast.stmt, frame: FrameType) -> int | None:
+    """The line of the first backward pass in a statement that trains, or of a step that makes them itself."""
+    names = {**frame.f_globals, **(locals_of(frame) or {})}
+    lines: dict[str, int] = {}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            lines.setdefault(node.func.attr, node.lineno)
+            given = [*node.args, *(each.value for each in node.keywords)]
+            if node.func.attr == "step" and any(_is_function(each, names) for each in given):
+                return node.lineno
+    return lines["backward"] if lines.keys() >= TRAINS else None
+
+
+def _is_function(given: ast.expr, names: dict[str, Any]) -> bool:
+    return isinstance(given, ast.Lambda) or _function(given, names) is not None
 
 
 def _called_after(frame: FrameType) -> Iterator[FunctionType]:

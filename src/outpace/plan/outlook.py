@@ -75,7 +75,13 @@ class Outlook:
 
     @property
     def only_within(self) -> bool:
-        """Whether pauses come in the midst of epochs, and none came with the end of one."""
+        """Whether pauses come in the midst of epochs, and none came with the end of one.
+
+        Or steps are counted by the one loop around them: then nothing follows an epoch.
+        """
+        loops = self.course.loops
+        if len(loops) == 1 and (loops[0].while_ or loops[0].over_range):
+            return True
         record = self._record()
         over = record is not None and record.stepped > 0
         return over and self._within > 0 and not self._at_ends

@@ -100,7 +100,8 @@ class TimeLeft:
         """
         group, to_epochs_end = self.outlook.host.group, self.outlook.to_epochs_end()
         # A validation comes between this step and the next.
-        ends = to_epochs_end is not None and to_epochs_end <= group and not goes_on
+        ends = to_epochs_end is not None and to_epochs_end <= group
+        ends = ends and not (goes_on or self.outlook.only_within)
         between, cycle = self.validating() if ends else 0.0, self.outlook.cycle()
         if cycle is not None and cycle.left < group:
             between = max(between, VARY * cycle.seconds)

@@ -501,10 +501,13 @@ class Experiment:
     def tell_of_later(self) -> None:
         """Trainings that the script was to come to."""
         for later in trainings_later(sys._getframe(1), self.learnt_in)[:MOST_LATER]:
-            self.observed.found.notes.append(
-                f"{later.name} ({later.where}) trains too, later in the script; nothing is told of that: "
-                f"--from {later.name} measures it"
-            )
+            told = f"the script trains at {later.where} too, later; nothing is told of that"
+            if later.name:
+                told = (
+                    f"{later.name} ({later.where}) trains too, later in the script; nothing is told of "
+                    f"that: --from {later.name} measures it"
+                )
+            self.observed.found.notes.append(told)
 
 
 def begin(spec: dict[str, Any]) -> None:

@@ -102,6 +102,12 @@ def _passing(evidence: Evidence) -> str:
     """What batches wait for in workers, beside their being made."""
     data = evidence.input
     if not data.restarts:
+        cores, threads = evidence.machine.cores, evidence.compute.threads
+        cost, passed = input_cost(evidence), data.ipc_s * max(1, evidence.steps.micro_steps)
+        crowds = evidence.compute.device == "cpu" and data.workers + threads > cores
+        if crowds and cost is not None and passed < MOSTLY * cost.seconds:
+            beside = f"{counted(data.workers, 'worker')} beside {counted(threads, 'thread')} that compute"
+            return f"has {beside}, on {counted(cores, 'core')}, and moves batches between processes"
         return "moves batches between processes"
     begun = "begins anew" if data.persistent else "starts and ends"
     what = f"{begun} {counted(data.workers, 'worker')} for each batch"

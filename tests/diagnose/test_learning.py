@@ -74,6 +74,19 @@ def test_a_loss_that_stays_within_an_epoch_may_fall_in_the_next(
     assert rules(whole) == ["plateau"], "there is no next"
 
 
+@pytest.mark.parametrize(
+    ("of", "times", "told"), [(250, 1, False), (100, 1, True), (250, 200, True)]
+)
+def test_a_loss_that_stays_that_of_guessing_within_an_epoch_of_few_samples_may_fall(
+    of: int, times: int, told: bool
+) -> None:
+    """300 samples of ``of`` were seen, or so many times as many of each."""
+    flat = evidence(FLAT)
+    data = replace(flat.input, samples=of * times, epochs=8)
+    loss = replace(flat.loss, samples=tuple(times * each for each in flat.loss.samples))
+    assert ("learns_nothing" in rules(replace(flat, input=data, loss=loss))) is told
+
+
 @pytest.mark.parametrize("losses", ["SPIKES", "EXPLODES"])
 def test_losses_of_single_samples_that_are_mostly_noise_tell_of_no_rate(losses: str) -> None:
     """Where batches are larger a rate that is too high makes the gradients noise."""

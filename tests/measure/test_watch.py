@@ -118,3 +118,17 @@ def test_variables_that_raise_when_they_are_looked_at_end_no_watching(
     assert (len(row), type(sly)) == (8, Sly)
     assert len(watcher.steps) == 20
     assert capsys.readouterr().err == ""
+
+
+def test_threads_are_those_of_the_steps_whatever_a_validation_has(watcher: Watcher) -> None:
+    """As torchvision's detection reference, which evaluates on one."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        train(model, optimizer, 1.0)
+        torch.set_num_threads(1)
+        assert watcher.threads == 3
+    finally:
+        torch.set_num_threads(before)

@@ -55,6 +55,8 @@ ABOUT = 0.1
 """of a loss, that it may be off from that of guessing"""
 EPOCHS = 2
 """that a loss stays over, or less of them, before it is told"""
+MANY = 50_000
+"""samples, after which a loss that stays that of guessing is told whatever the epoch"""
 EARLY = 0.2
 """of a run of one epoch, or of none: less of it does not tell where its loss will stay"""
 PATIENCE = 3
@@ -203,12 +205,17 @@ def rate_gone(evidence: Evidence) -> Iterator[Learning]:
 def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     """Weights change as they should, and the loss stays that of guessing: labels may not belong to
     the inputs. Elsewhere a loss stays too, as of a model that was trained before.
+
+    Not within an epoch or two of few samples: a small BERT made anew guessed for one of 6,000 texts, and
+    then learnt.
     """
     values, chance = _finite(evidence), _chance(evidence)
     if evidence.health.update_ratio is None or _hardly_changes(evidence):
         return
     if evidence.health.warming_up or evidence.health.need_not_fall or len(values) < FEWEST_LOSSES:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
+    if _may_fall_later(evidence) and evidence.loss.samples[-1] < MANY:
+        return
     third = len(values) // 3
     early, late = values[:third], values[-third:]
     falls = mean(early) - mean(late) >= 3 * _error(early, late)

@@ -106,7 +106,7 @@ def _passing(evidence: Evidence) -> str:
         cost, passed = input_cost(evidence), data.ipc_s * max(1, evidence.steps.micro_steps)
         crowds = evidence.compute.device == "cpu" and data.workers + threads > cores
         if crowds and cost is not None and passed < MOSTLY * cost.seconds:
-            beside = f"{counted(data.workers, 'worker')} beside {counted(threads, 'thread')} that compute"
+            beside = f"{counted(data.workers, 'worker')} beside {counted(threads, 'thread')} of the steps"
             return f"has {beside}, on {counted(cores, 'core')}, and moves batches between processes"
         return "moves batches between processes"
     begun = "begins anew" if data.persistent else "starts and ends"

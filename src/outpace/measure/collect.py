@@ -147,7 +147,7 @@ def collect(
         steps=_steps(host, steps, micro, mean, cpu, device),
         ledger=tuple(rows),
         input=inputs,
-        compute=_compute(host, phases, contests, found, by_hand, own),
+        compute=_compute(host, phases, contests, found, by_hand, own, watcher.threads),
         syncs=_calls(host, (*SYNCS, *ON_CUDA, *WAITS)),
         transfers=_calls(host, TRANSFERS),
         memory=_memory(watcher, found.memory),
@@ -281,8 +281,11 @@ def _compute(
     found: Found,
     by_hand: ByHand | None,
     own: dict[str, float],
+    threads: int | None,
 ) -> Compute:
-    """``own``: seconds of a step that the script's own lines take for a phase, by its name."""
+    """``own``: seconds of a step that the script's own lines take for a phase, by its name; ``threads``: that
+    computed the steps.
+    """
     beside_s = phases.get("elsewhere", 0.0) - sum(own.values())
     facts: dict[str, Any] = {
         "forward_s": phases.get("forward", 0.0) + own["forward"],
@@ -290,7 +293,7 @@ def _compute(
         "optimizer_s": phases.get("optimizer", 0.0) + own["optimizer"],
         "by_hand": by_hand,
         "device": main_device(host),
-        "threads": torch.get_num_threads(),
+        "threads": threads or torch.get_num_threads(),
     }
     rooted = host.main_root()
     if rooted is not None:

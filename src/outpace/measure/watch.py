@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from outpace.measure.course import Course
 from outpace.measure.growth import Growth
 from outpace.measure.ledger import WARM_UP
@@ -58,6 +60,8 @@ class Watcher:
         self.taught = Taught()
         self.fetch_begin: Totals | None = None
         self.fetch_end: Totals | None = None
+        self.threads: int | None = None
+        """that computed a step: a script may validate on fewer"""
         self.kept: list[object] = []
         """the loader and the model, so that they are there when evidence is written at the end"""
         host.listeners.append(self.on_step)
@@ -89,6 +93,7 @@ class Watcher:
             self.elsewhere[1] += step.count * step.phases["elsewhere"]
         if not self.recording:
             return
+        self.threads = torch.get_num_threads()
         self._forget_other_training()
         if len(self.steps) < KEEP:
             self.steps.append(step)

@@ -888,3 +888,4 @@ def test_a_scale_tells_nothing_of_gradients_that_vanish(host: Host) -> None:
     health = looked_at(host, Scaled())
     assert health.weakest_where is not None
     assert health.weakest_where.startswith("body")
+    assert health.weak_share == 0.0

@@ -37,7 +37,7 @@ from outpace.measure.statistics import median
 from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
 from outpace.measure.waste import Paddings
-from outpace.records.health import HUGE, Health
+from outpace.records.health import HUGE, WEAK, Health
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
@@ -440,6 +440,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             weakest_gradient=gradients[weakest] if weakest is not None else None,
             weakest_where=weakest,
             strongest_gradient=max(gradients.values(), default=None),
+            weak_share=sum(g < WEAK for g in gradients.values()) / max(1, len(gradients)),
             bad_gradient=self.bad_gradient,
             bad_made=self.bad_made,
             noise_scale=self.noise.scale(batch),

@@ -6,6 +6,8 @@ import msgspec
 
 HUGE = 1e30
 """for what is not finite, which JSON cannot tell"""
+WEAK = 1e-6
+"""largest |gradient| of a weight matrix, below which it is weak"""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -41,6 +43,8 @@ class Health(msgspec.Struct, frozen=True):
     """largest |gradient| of the weight matrix where it is smallest"""
     weakest_where: str | None = None
     strongest_gradient: float | None = None
+    weak_share: float = 0.0
+    """of the weight matrices, those where it is below `WEAK`"""
     bad_gradient: str | None = None
     """the first parameter, from the input on, whose gradient was not finite"""
     bad_made: str | None = None

@@ -60,6 +60,42 @@ def test_a_loop_whose_inner_loop_ends_its_body() -> None:
     assert sys.gettrace() is None
 
 
+def many(*numbers: int) -> None:
+    pass
+
+
+def test_a_loop_behind_a_call_of_very_many_arguments() -> None:
+    """From there the interpreter moves no frame: the loop is left at the first lines of its next turn."""
+    done: list[object] = []
+    for epoch in range(100):
+        for step in range(100):
+            if (epoch, step) == (1, 2):
+                assert leave()
+        done.append(epoch)
+        many(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24)
+    done.append("saved")
+    assert done == [0, 1, "saved"]
+    assert sys.gettrace() is None
+
+
+def test_what_follows_a_try_and_is_nothing_simple() -> None:
+    """The line before it is a way, as what a ``try`` has in it is on the same stack."""
+    done, best = [], None
+    seen: list[int] = []
+    try:
+        for epoch in range(100):
+            if epoch == 2:
+                assert leave()
+            seen.append(epoch)
+    except KeyboardInterrupt:
+        pass
+    if best is not None:
+        done.append(best)
+    if seen:
+        done.append(len(seen))
+    assert done == [3]
+
+
 def test_it_is_told_when_the_outermost_loop_is_left() -> None:
     told: list[str] = []
     for epoch in range(100):

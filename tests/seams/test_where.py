@@ -14,7 +14,7 @@ from types import FrameType, SimpleNamespace
 import pytest
 from tests.conftest import plainly
 
-from outpace.seams.where import _libraries, is_user_file, locals_of
+from outpace.seams.where import _libraries, is_user_file, locals_of, takes_locals
 
 
 def test_what_torch_compile_writes_is_not_the_users(
@@ -96,3 +96,21 @@ def test_a_debugger_that_shows_a_function_leaves_it_its_variables() -> None:
     finally:
         sys.settrace(before)
     assert found == 7
+
+
+@pytest.mark.parametrize(
+    ("made", "taken"),
+    [
+        ("locals()", True),
+        ("vars()", True),
+        ("vars(given)", False),
+        ("dict(vars(given), other=vars(given))", False),
+        ("list(map(vars, given))", False),
+        ("(vars(given), vars())", True),
+    ],
+)
+def test_which_functions_take_their_own_variables(made: str, taken: bool) -> None:
+    """``vars(args)`` is how scripts print what they were called with."""
+    names: dict[str, Any] = {}
+    exec(f"def main(given):\n    return {made}\n", names)  # noqa: S102
+    assert takes_locals(names["main"].__code__) is taken

@@ -11,7 +11,8 @@ to by way of a plain one beside the loop, where the stack holds what it holds wh
 
 A loop that nothing follows in its function cannot be left so. Where nothing at all is left to do
 after it, in any caller, the script ends there with exit code 0; else it is begun anew over nothing, if it is
-over a range (`outpace.plan.over_nothing`), and has to go on if it is not.
+over a range (`outpace.plan.over_nothing`), or the limit that a ``while`` counts up to is lowered
+(`outpace.plan.lower_limit`), and other loops have to go on.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 from outpace.measure.expressions import evaluate
 from outpace.measure.length import loops_around, parse
 from outpace.measure.syntax import name_of
+from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
 from outpace.seams.where import first_line, is_user_file, user_frames
 
@@ -51,6 +53,11 @@ PASS_ON = frozenset(["absl", "accelerate", "functools", "outpace", "runpy", "tor
 """libraries that have nothing left to do once what they call ends; others call one command after the other,
 or the rest of a generator
 """
+TRIES = 100
+"""lines at which a loop is left late. Behind a call of more than some twenty arguments the interpreter (3.11
+and 3.12) has lost count of what is on its stack, and moves a frame from there to nowhere, for the rest of
+that turn
+"""
 Way = tuple[int, ...]
 """lines to go to, one after the other"""
 OVER: Way = ()
@@ -58,16 +65,25 @@ OVER: Way = ()
 
 
 class Exit(NamedTuple):
-    """The line at which a loop turns, the way to what follows, and the outermost loop that it leaves.
+    """The line at which a loop turns, all of its lines, the way to what follows, and the outermost loop that it
+    leaves.
 
     Loops of a frame are numbered from the outermost on. ``anew``: there is no way, but this loop can begin
-    anew over nothing.
+    anew over nothing; ``limit``: or its limit can be lowered.
     """
 
     line: int
+    lines: range
     way: Way
     leaves: int
     anew: Anew | None = None
+    limit: Limit | None = None
+    late: bool = False
+    """it could not be left there, and is left at any of its lines"""
+
+    def is_at(self, line: int) -> bool:
+        """Whether it is to be left there."""
+        return line in self.lines if self.late else line == self.line
 
 
 @dataclass
@@ -77,6 +93,8 @@ class Exits:
     frame: FrameType
     lines: range
     left: list[Exit] = field(default_factory=list)
+    tries: Iterator[int] = field(default_factory=lambda: iter(range(TRIES)))
+    """that are left to be late"""
 
 
 def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
@@ -140,32 +158,41 @@ def _nothing(frame: FrameType, event: str, arg: Any) -> None:
 def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
     def guide(frame: FrameType, event: str, arg: Any) -> Any:
         ended = _has_ended(own, frame, event)
-        here = next((each for each in own.left if each.line == frame.f_lineno), None)
+        here = next((each for each in own.left if each.is_at(frame.f_lineno)), None)
         if not ended and (event != "line" or here is None):
             return guide
         leaves = here.leaves if here is not None and not ended else 0
+        before = own.left
         own.left = [] if ended else [each for each in own.left if each.leaves < leaves]
         outermost = own is exits[0] and leaves == 0
+        over = outermost or not any(each.left for each in exits)
+        then = guide if own.left else None
+        after = None if over else then or _nothing
+        traced = None
+        if here is not None and not ended:
+            try:
+                if here.limit is not None:
+                    traced = lower(here.limit, frame, after)
+                elif here.anew is not None:
+                    traced = begin_over_nothing(here.anew, frame, after)
+                for line in here.way:
+                    go_to(frame, line)
+            except ValueError:
+                if next(own.tries, None) is not None:
+                    late = here._replace(late=True)
+                    own.left = [late if each is here else each for each in before]
+                    return guide
+                sys.settrace(None)  # the interpreter knows better: the loop goes on
+                return None
         if outermost:
             done()
-        over = outermost or not any(each.left for each in exits)
-        begins = here is not None and not ended and here.anew is not None
-        if over and not begins:
+        if over and traced is None:
             sys.settrace(None)
         if here is None or ended:
             return None
-        then = guide if own.left else None
-        try:
-            if here.anew is not None:
-                return begin_over_nothing(here.anew, frame, None if over else then or _nothing)
-            if here.way == OVER:
-                raise SystemExit(0)
-            for line in here.way:
-                go_to(frame, line)
-        except ValueError:
-            sys.settrace(None)  # the interpreter knows better: the loop goes on
-            return None
-        return then
+        if here.way == OVER and traced is None:
+            raise SystemExit(0)
+        return traced or then
 
     return guide
 
@@ -189,6 +216,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     leaves = 0
     ways: list[tuple[Way | None, int]] = []
     begins: list[Anew | None] = []
+    limits: list[Limit | None] = []
     for number, loop in enumerate(loops):  # the outermost first
         following, inside = _following(loop, parents)
         if following is not None:
@@ -197,13 +225,15 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
             way = None
         ways.append((way, leaves))
         begins.append(anew(loop, frame) if way is None else None)
+        limits.append(limit_of(loop, frame) if way is None else None)
     for number, loop in reversed(list(enumerate(loops))):
-        way, leaves = ways[number]
+        (way, leaves), begin, limit = ways[number], begins[number], limits[number]
+        if way is None and (begin is not None or limit is not None):
+            way, leaves = OVER, number
         if way is not None:
-            exits.left += [Exit(line, way, leaves) for line in _heads(loop)]
-        elif begins[number] is not None:
-            exits.left += [Exit(line, OVER, number, begins[number]) for line in _heads(loop)]
-    return exits, ways[0][0] is not None or begins[0] is not None
+            lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+            exits.left += [Exit(each, lines, way, leaves, begin, limit) for each in _heads(loop)]
+    return exits, any(each is not None for each in (ways[0][0], begins[0], limits[0]))
 
 
 def _heads(loop: Loop) -> set[int]:
@@ -253,13 +283,18 @@ def _catches_exit(handler: ast.ExceptHandler) -> bool:
 
 
 def _beside(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> list[int]:
-    """Lines of plain statements in the same block as a loop."""
-    block = next(
-        (b for _, b in ast.iter_fields(parents[loop]) if isinstance(b, list) and loop in b), []
-    )
-    return [
-        each.lineno for each in block if isinstance(each, PLAIN) and each.lineno == each.end_lineno
-    ]
+    """Lines of plain statements in the same block as a loop, or beside what has it in a body as its own."""
+    here: ast.AST = loop
+    found: list[int] = []
+    while True:
+        parent = parents[here]
+        blocks = [b for _, b in ast.iter_fields(parent) if isinstance(b, list) and here in b]
+        plain = [each for block in blocks for each in block if isinstance(each, PLAIN)]
+        found += [each.lineno for each in plain if each.lineno == each.end_lineno]
+        tried = isinstance(parent, ast.Try) and here in parent.body and not parent.finalbody
+        if not (tried or isinstance(parent, ast.If)):
+            return found
+        here = parent
 
 
 def _way_to(code: CodeType, statement: ast.stmt, beside: list[int]) -> Way | None:

@@ -11,12 +11,15 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 """folders of packages, of whichever interpreter"""
+BETWEEN = ("PRECALL", "PUSH_NULL")
+"""instructions between a function's name and its call, besides those that make its arguments"""
 
 
 def _libraries() -> tuple[str, ...]:
@@ -104,11 +107,20 @@ def is_functions(code: CodeType) -> bool:
 
 @lru_cache(maxsize=256)
 def takes_locals(code: CodeType) -> bool:
-    """Whether a function calls ``locals()``, or ``vars()``, which may give the same."""
-    names = {"locals", "vars"}
-    return not names.isdisjoint(code.co_names) and any(
-        each.opname == "LOAD_GLOBAL" and each.argval in names for each in dis.get_instructions(code)
+    """Whether a function calls ``locals()``, or ``vars()`` of nothing, which gives the same."""
+    if {"locals", "vars"}.isdisjoint(code.co_names):
+        return False
+    made = [each for each in dis.get_instructions(code) if each.opname not in BETWEEN]
+    return any(
+        each.opname == "LOAD_GLOBAL"
+        and (each.argval == "locals" or (each.argval == "vars" and not _is_given(after)))
+        for each, after in pairwise(made)
     )
+
+
+def _is_given(called: dis.Instruction) -> bool:
+    """Whether what comes after a function's name makes something to give it."""
+    return called.opname != "CALL" or called.arg != 0
 
 
 def place(frame: FrameType | None) -> str | None:

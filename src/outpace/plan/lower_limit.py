@@ -1,0 +1,101 @@
+"""Ending a ``while`` that nothing follows in its block: its limit is lowered for one look at it.
+
+As in ``while self.step < self.steps``, within a ``with``: no line is there to move the frame on to
+(`outpace.plan.leave`), and the end of the ``with`` has to be gone through. The limit is the script's own
+again as soon as the loop is over.
+
+Only where the test compares two numbers with ``<``, ``<=``, ``>`` or ``>=``, and the one that is to be the
+larger is not set in the loop: a variable of the frame, or an attribute that its owner has itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from outpace.measure.expressions import evaluate
+from outpace.plan.over_nothing import Trace
+
+
+class Limit(NamedTuple):
+    """Of a loop that can be ended so: the lines of its test, and what is compared in it."""
+
+    head: range
+    name: str
+    owner: CodeType | None
+    """whose attribute it is; None for a variable"""
+    counter: CodeType
+    below: int
+    """how far the limit has to be below the counter for the loop to be over"""
+
+
+def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
+    """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
+    test = loop.test if isinstance(loop, ast.While) else None
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1:
+        return None
+    counter, limit, operator = test.left, test.comparators[0], test.ops[0]
+    if isinstance(operator, ast.Gt | ast.GtE):
+        counter, limit = limit, counter
+    elif not isinstance(operator, ast.Lt | ast.LtE):
+        return None
+    if not isinstance(limit, ast.Name | ast.Attribute) or ast.unparse(limit) in _set_in(loop):
+        return None
+    owner = limit.value if isinstance(limit, ast.Attribute) else None
+    name = limit.attr if isinstance(limit, ast.Attribute) else limit.id
+    try:
+        values = [evaluate(each, frame) for each in (counter, limit)]
+        owned = owner is None or name in vars(evaluate(owner, frame))
+    except Exception:
+        return None
+    if not owned or any(type(value) not in (int, float) for value in values):
+        return None
+    return Limit(
+        range(loop.lineno, (test.end_lineno or loop.lineno) + 1),
+        name,
+        None if owner is None else _compiled(owner),
+        _compiled(counter),
+        int(isinstance(operator, ast.LtE | ast.GtE)),
+    )
+
+
+def _set_in(loop: ast.For | ast.While) -> set[str]:
+    """What the loop's own lines give a value."""
+    nodes = [node for each in loop.body for node in ast.walk(each)]
+    return {
+        ast.unparse(node)
+        for node in nodes
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _compiled(node: ast.expr) -> CodeType:
+    return compile(ast.Expression(node), "<limit>", "eval")
+
+
+def lower(limit: Limit, frame: FrameType, then: Trace | None) -> Trace:
+    """Lower it; ``then`` traces what follows. ValueError where that cannot be.
+
+    To be called, and what it returns set, by a trace function, at a line of the loop's head.
+    """
+    names = frame.f_globals, frame.f_locals
+    try:
+        owner = names[1] if limit.owner is None else vars(eval(limit.owner, *names))
+        before = owner[limit.name]
+        owner[limit.name] = eval(limit.counter, *names) - limit.below
+    except Exception as error:
+        raise ValueError("its limit is not what it was") from error
+
+    def looked(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line" and frame.f_lineno in limit.head:
+            return looked
+        # A function's variables are a new dict at each event.
+        (frame.f_locals if limit.owner is None else owner)[limit.name] = before
+        if then is None:
+            sys.settrace(None)
+            return None
+        return then(frame, event, arg)
+
+    return looked

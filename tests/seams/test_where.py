@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.conftest import plainly

@@ -65,8 +65,7 @@ OVER: Way = ()
 
 
 class Exit(NamedTuple):
-    """The line at which a loop turns, all of its lines, the way to what follows, and the outermost loop that it
-    leaves.
+    """The line at which a loop turns, its lines, the way to what follows, and the outermost loop it leaves.
 
     Loops of a frame are numbered from the outermost on. ``anew``: there is no way, but this loop can begin
     anew over nothing; ``limit``: or its limit can be lowered.

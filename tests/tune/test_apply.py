@@ -183,7 +183,7 @@ def test_caches_are_held_within_the_memory_of_this_machine(
     feed = replace(AS_IS.feed, fetch="cache", cache_bytes=45 << 30)
     wanted = replace(AS_IS, feed=feed, decoded_bytes=3 << 30)
     monkeypatch.setattr("outpace.tune.assemble.free_memory", lambda: 10 << 30)
-    monkeypatch.setattr("outpace.tune.apply.local_ranks", lambda: 1)
+    monkeypatch.setattr("outpace.tune.assemble.local_ranks", lambda: 1)
     found = within_memory(wanted)
     assert (found.feed.cache_bytes, found.decoded_bytes) == (8 << 30, 3 << 30)
     assert "keeps up to 45.0 GiB in memory, of which 10.0 are free here" in capsys.readouterr().err

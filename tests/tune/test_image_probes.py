@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from outpace.records.input import Images
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
+from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS
 from outpace.tune.image_probes import with_scaled
 from tests.remedies.trainings import hosted
@@ -49,6 +50,7 @@ class Crops:
 
 def probed(dataset: Any, host: Host) -> Images:
     seam: Any = host.seam(DecodeSeam)
+    host.told.makes(Record(trains=True))
     return with_scaled(FOUND, DataLoader(dataset, batch_size=2), seam)
 
 

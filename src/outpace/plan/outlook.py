@@ -77,14 +77,12 @@ class Outlook:
     def only_within(self) -> bool:
         """Whether pauses come in the midst of epochs, and none came with the end of one.
 
-        Or steps are counted by the one loop around them: then nothing follows an epoch.
+        Of which one has to be over, unless the one loop around the steps counts these.
         """
-        loops = self.course.loops
-        if len(loops) == 1 and (loops[0].while_ or loops[0].over_range):
-            return True
-        record = self._record()
+        record, loops = self._record(), self.course.loops
+        counts = len(loops) == 1 and (loops[0].while_ or loops[0].over_range)
         over = record is not None and record.stepped > 0
-        return over and self._within > 0 and not self._at_ends
+        return (over or counts) and self._within > 0 and not self._at_ends
 
     def _look_around(self, steps: int) -> None:
         """At the loops, of which others may come: a script may train in phases."""

@@ -328,7 +328,7 @@ class Experiment:
     def watch(self, until: int | None = None) -> Iterator[None]:
         """Steps as they are, until there are enough of them, or so many."""
         watched, begun, paging = 0, perf_counter(), Paging()
-        workers, looked = WorkerMemory(self.observed.worker_pids), begun
+        workers, looked = WorkerMemory(self.observed.worker_pids), begun - WORKERS_EVERY_S
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
@@ -341,6 +341,8 @@ class Experiment:
             if now - looked > WORKERS_EVERY_S:
                 looked = now
                 workers.look(self.host.steps)
+                # At once, as the script may end meanwhile.
+                self.observed.found.input["worker_growth_bytes"] = workers.growth()
             late = share > self.shares.watching and watched >= FEWEST_WATCHED
             enough = late or (watched >= ENOUGH_WATCHED and share > 0.1)
             if until is not None:
@@ -348,7 +350,6 @@ class Experiment:
             else:
                 over = enough or (spent > 0.6 * self.time_s and watched >= LEAST_WATCHED)
             if over:
-                self.observed.found.input["worker_growth_bytes"] = workers.growth()
                 self.observed.found.others_cores = others = self.others.cores()
                 if note := said(others):
                     self.observed.found.notes.append(note)

@@ -369,21 +369,16 @@ def _useless(evidence: Evidence, taken: float, total: float) -> tuple[float, flo
     Of padding that is what lies beyond the longest sequence of a batch: the rest needs batches of one length.
     """
     compute = evidence.compute
-    empty = compute.empty
-    sequences = 1.0
+    empty, sequences = compute.empty * total, 1.0
     if compute.flops and compute.sequence_flops is not None:
         sequences = min(1.0, compute.sequence_flops / compute.flops)
     trimmed, padding = sequences * compute.trimmed, sequences * compute.padding
     spared = trimmed if trimmed >= LEAST_USELESS else padding
-    if spared * taken < empty * total:
+    if spared * taken < empty:
         what = "an index would do in place of one-hot rows (nn.Embedding, gather)"
         if compute.empty_several:
             what = "a sparse tensor would leave them out"
-        return (
-            empty * total,
-            empty * total,
-            f"and {100 * empty:.0f} % of it multiplies by zeros: {what}",
-        )
+        return empty, empty, f"and {100 * compute.empty:.0f} % of it multiplies by zeros: {what}"
     what = f"and {100 * compute.padding:.0f} % of its positions are padding"
     if trimmed < LEAST_USELESS:
         what += ": batches of sequences of one length would do without"

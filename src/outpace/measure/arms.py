@@ -145,13 +145,6 @@ class Contest:
         others = [pairs for name, pairs in self.pairs.items() if name != arm]
         return noise_of([([p[column] for p in o], [p[column + 1] for p in o]) for o in others])
 
-    def vague(self, arm: str) -> bool:
-        """Whether its rounds are too few to tell anything: it may be much slower as well as much faster."""
-        gain = self.gain(arm)
-        return len(self.pairs.get(arm, [])) < FEWEST_ROUNDS or (
-            gain.low < 1.0 < gain.high and gain.high > VAGUE * gain.low
-        )
-
     def results(self) -> list[Arm]:
         """All arms but the base, as records."""
         found = []
@@ -159,19 +152,26 @@ class Contest:
             pairs = self.pairs.get(name, [])
             if name == self.base or (not pairs and name not in self.failed):
                 continue
+            gain = self.gain(name)
+            few = len(pairs) < FEWEST_ROUNDS or is_vague(gain)
             found.append(
                 Arm(
                     name,
                     len(pairs),
                     median([p[1] for p in pairs]) * self.slower(name),
                     median([p[3] for p in pairs if math.isfinite(p[3])]),
-                    self.gain(name),
+                    gain,
                     self.cpu_gain(name),
-                    self.failed.get(name) or (TOO_FEW if self.vague(name) else None),
+                    self.failed.get(name) or (TOO_FEW if few else None),
                     self.base,
                 )
             )
         return found
+
+
+def is_vague(gain: Gain) -> bool:
+    """Whether it tells nothing: what has it may be much slower as well as much faster."""
+    return gain.low < 1.0 < gain.high and gain.high > VAGUE * gain.low
 
 
 Program = Generator[Contest | None, Contest | None, None]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from outpace.measure.expressions import Unknown, evaluate
 from outpace.measure.length import loops_around
-from outpace.measure.syntax import name_of
+from outpace.measure.syntax import name_of, stored_in
 from outpace.seams.where import short, user_frames
 
 Loop = ast.For | ast.While
@@ -197,12 +197,7 @@ def _begin_again(outermost: Loop, own: set[str]) -> set[str]:
 def _given(target: ast.expr) -> set[str]:
     """What an assignment gives a value: of ``self.loss`` that alone, not ``self``; of an item what has it."""
     within = [one.value for one in ast.walk(target) if isinstance(one, ast.Subscript)]
-    stored = {
-        ast.unparse(one)
-        for one in ast.walk(target)
-        if isinstance(one, (ast.Name, ast.Attribute)) and isinstance(one.ctx, ast.Store)
-    }
-    return stored.union(*map(_named, within))
+    return stored_in(target).union(*map(_named, within))
 
 
 def _named(node: ast.expr) -> set[str]:

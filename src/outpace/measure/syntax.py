@@ -19,3 +19,12 @@ def name_of(tree: ast.AST) -> str:
 def leaves(body: list[ast.stmt]) -> bool:
     """Whether an error may end there: what a ``finally`` leaves by is all that is done."""
     return any(isinstance(each, LEAVES) for line in body for each in ast.walk(line))
+
+
+def stored_in(node: ast.AST) -> set[str]:
+    """Variables and attributes that a value is given to in it, as they are written."""
+    return {
+        ast.unparse(one)
+        for one in ast.walk(node)
+        if isinstance(one, (ast.Name, ast.Attribute)) and isinstance(one.ctx, ast.Store)
+    }

@@ -52,8 +52,9 @@ def _lines_later(frames: Sequence[FrameType]) -> Iterator[Later]:
         tree, loops = parse(frame.f_code.co_filename), loops_around(frame)
         body = _body_of(tree, frame.f_code) if tree is not None else None
         end = (loops[0].end_lineno or 0) if loops else frame.f_lineno
+        names = _names_in(frame)
         for statement in _after(body or (), frame.f_lineno):
-            line = _first_backward(statement, frame) if statement.lineno > end else None
+            line = _first_backward(statement, names) if statement.lineno > end else None
             if line is not None:
                 yield Later("", f"{short(frame.f_code.co_filename)}:{line}")
                 return
@@ -61,9 +62,12 @@ def _lines_later(frames: Sequence[FrameType]) -> Iterator[Later]:
             return
 
 
-def _first_backward(statement: ast.stmt, frame: FrameType) -> int | None:
+def _names_in(frame: FrameType) -> dict[str, Any]:
+    return {**frame.f_globals, **(locals_of(frame) or {})}
+
+
+def _first_backward(statement: ast.stmt, names: dict[str, Any]) -> int | None:
     """The line of the first backward pass in a statement that trains, or of a step that makes them itself."""
-    names = {**frame.f_globals, **(locals_of(frame) or {})}
     lines: dict[str, int] = {}
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -83,7 +87,7 @@ def _called_after(frame: FrameType) -> Iterator[FunctionType]:
     body = _body_of(tree, frame.f_code) if tree is not None else None
     if body is None:
         return
-    names = {**frame.f_globals, **(locals_of(frame) or {})}
+    names = _names_in(frame)
     for statement in _after(body, frame.f_lineno):
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):

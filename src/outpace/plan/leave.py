@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure.expressions import evaluate
 from outpace.measure.length import loops_around, parse
@@ -67,16 +67,15 @@ OVER: Way = ()
 class Exit(NamedTuple):
     """The line at which a loop turns, its lines, the way to what follows, and the outermost loop it leaves.
 
-    Loops of a frame are numbered from the outermost on. ``anew``: there is no way, but this loop can begin
-    anew over nothing; ``limit``: or its limit can be lowered.
+    Loops of a frame are numbered from the outermost on. ``instead``: there is no way, but this loop can begin
+    anew over nothing, or its limit can be lowered.
     """
 
     line: int
     lines: range
     way: Way
     leaves: int
-    anew: Anew | None = None
-    limit: Limit | None = None
+    instead: Anew | Limit | None = None
     late: bool = False
     """it could not be left there, and is left at any of its lines"""
 
@@ -92,7 +91,7 @@ class Exits:
     frame: FrameType
     lines: range
     left: list[Exit] = field(default_factory=list)
-    tries: Iterator[int] = field(default_factory=lambda: iter(range(TRIES)))
+    tries: int = TRIES
     """that are left to be late"""
 
 
@@ -170,14 +169,15 @@ def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
         traced = None
         if here is not None and not ended:
             try:
-                if here.limit is not None:
-                    traced = lower(here.limit, frame, after)
-                elif here.anew is not None:
-                    traced = begin_over_nothing(here.anew, frame, after)
+                if isinstance(here.instead, Limit):
+                    traced = lower(here.instead, frame, after)
+                elif here.instead is not None:
+                    traced = begin_over_nothing(here.instead, frame, after)
                 for line in here.way:
                     go_to(frame, line)
             except ValueError:
-                if next(own.tries, None) is not None:
+                if own.tries:
+                    own.tries -= 1
                     late = here._replace(late=True)
                     own.left = [late if each is here else each for each in before]
                     return guide
@@ -214,8 +214,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     way: Way | None = OVER if over else None
     leaves = 0
     ways: list[tuple[Way | None, int]] = []
-    begins: list[Anew | None] = []
-    limits: list[Limit | None] = []
+    others: list[Anew | Limit | None] = []
     for number, loop in enumerate(loops):  # the outermost first
         following, inside = _following(loop, parents)
         if following is not None:
@@ -223,16 +222,15 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
         elif inside:
             way = None
         ways.append((way, leaves))
-        begins.append(anew(loop, frame) if way is None else None)
-        limits.append(limit_of(loop, frame) if way is None else None)
+        others.append(anew(loop, frame) or limit_of(loop, frame) if way is None else None)
     for number, loop in reversed(list(enumerate(loops))):
-        (way, leaves), begin, limit = ways[number], begins[number], limits[number]
-        if way is None and (begin is not None or limit is not None):
+        (way, leaves), instead = ways[number], others[number]
+        if instead is not None:
             way, leaves = OVER, number
         if way is not None:
             lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
-            exits.left += [Exit(each, lines, way, leaves, begin, limit) for each in _heads(loop)]
-    return exits, any(each is not None for each in (ways[0][0], begins[0], limits[0]))
+            exits.left += [Exit(each, lines, way, leaves, instead) for each in _heads(loop)]
+    return exits, ways[0][0] is not None or others[0] is not None
 
 
 def _heads(loop: Loop) -> set[int]:
@@ -262,7 +260,7 @@ def _following(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> tuple[ast.stm
                 rest = block[block.index(here) + 1 :]
                 if rest and not isinstance(here, ast.ExceptHandler):
                     return rest[0], False
-        if isinstance(parent, ast.Try) and here in parent.body and not parent.finalbody:
+        if _tries(parent, here):
             if parent.orelse:
                 return parent.orelse[0], False
             caught = caught or any(_catches_exit(handler) for handler in parent.handlers)
@@ -271,6 +269,11 @@ def _following(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> tuple[ast.stm
         elif not isinstance(parent, ast.If):
             return None, True
         here = parent
+
+
+def _tries(parent: ast.AST, here: ast.AST) -> TypeGuard[ast.Try]:
+    """Whether it is a ``try`` of that, and nothing has to be done in any case after it."""
+    return isinstance(parent, ast.Try) and here in parent.body and not parent.finalbody
 
 
 def _catches_exit(handler: ast.ExceptHandler) -> bool:
@@ -290,8 +293,7 @@ def _beside(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> list[int]:
         blocks = [b for _, b in ast.iter_fields(parent) if isinstance(b, list) and here in b]
         plain = [each for block in blocks for each in block if isinstance(each, PLAIN)]
         found += [each.lineno for each in plain if each.lineno == each.end_lineno]
-        tried = isinstance(parent, ast.Try) and here in parent.body and not parent.finalbody
-        if not (tried or isinstance(parent, ast.If)):
+        if not (_tries(parent, here) or isinstance(parent, ast.If)):
             return found
         here = parent
 

@@ -11,12 +11,12 @@ larger is not set in the loop: a variable of the frame, or an attribute that its
 from __future__ import annotations
 
 import ast
-import sys
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from outpace.measure.expressions import evaluate
-from outpace.plan.over_nothing import Trace
+from outpace.measure.syntax import stored_in
+from outpace.plan.over_nothing import Trace, beyond
 
 
 class Limit(NamedTuple):
@@ -41,7 +41,8 @@ def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
         counter, limit = limit, counter
     elif not isinstance(operator, ast.Lt | ast.LtE):
         return None
-    if not isinstance(limit, ast.Name | ast.Attribute) or ast.unparse(limit) in _set_in(loop):
+    stored = set[str]().union(*map(stored_in, loop.body))
+    if not isinstance(limit, ast.Name | ast.Attribute) or ast.unparse(limit) in stored:
         return None
     owner = limit.value if isinstance(limit, ast.Attribute) else None
     name = limit.attr if isinstance(limit, ast.Attribute) else limit.id
@@ -61,16 +62,6 @@ def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
     )
 
 
-def _set_in(loop: ast.For | ast.While) -> set[str]:
-    """What the loop's own lines give a value."""
-    nodes = [node for each in loop.body for node in ast.walk(each)]
-    return {
-        ast.unparse(node)
-        for node in nodes
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-
-
 def _compiled(node: ast.expr) -> CodeType:
     return compile(ast.Expression(node), "<limit>", "eval")
 
@@ -88,14 +79,8 @@ def lower(limit: Limit, frame: FrameType, then: Trace | None) -> Trace:
     except Exception as error:
         raise ValueError("its limit is not what it was") from error
 
-    def looked(frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line" and frame.f_lineno in limit.head:
-            return looked
+    def undo(frame: FrameType) -> None:
         # A function's variables are a new dict at each event.
         (frame.f_locals if limit.owner is None else owner)[limit.name] = before
-        if then is None:
-            sys.settrace(None)
-            return None
-        return then(frame, event, arg)
 
-    return looked
+    return beyond(limit.head, undo, then)

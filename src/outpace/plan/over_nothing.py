@@ -63,24 +63,28 @@ def begin_over_nothing(loop: Anew, frame: FrameType, then: Trace | None) -> Trac
 
     To be called, and what it returns set, by a trace function, at a line of the loop's head.
     """
-    name = loop.name
-    empty(frame, name)
+    empty(frame, loop.name)
+    try:
+        go_to(frame, loop.head[0])
+    except ValueError:
+        restore(frame, loop.name)
+        raise
+    return beyond(loop.head, lambda frame: restore(frame, loop.name), then)
 
-    def entered(frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "line" and frame.f_lineno in loop.head:
-            return entered
-        restore(frame, name)
+
+def beyond(head: range, undo: Callable[[FrameType], None], then: Trace | None) -> Trace:
+    """Traces a frame to beyond a loop's head, where ``undo`` is called; ``then`` traces what follows."""
+
+    def looked(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line" and frame.f_lineno in head:
+            return looked
+        undo(frame)
         if then is None:
             sys.settrace(None)
             return None
         return then(frame, event, arg)
 
-    try:
-        go_to(frame, loop.head[0])
-    except ValueError:
-        restore(frame, name)
-        raise
-    return entered
+    return looked
 
 
 def go_to(frame: FrameType, line: int) -> None:

@@ -243,8 +243,7 @@ class LoaderSeam:
         """The DataLoader's own batches, whose iterator is known again by its record."""
         if record.own is not None:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
-        self.host.making = record.number
-        self.host.told.makes(record)
+        self._makes(record)
         made = self.plain_iter(loader)
         self.host.guard("loader", self._know, loader, record, own_iterator(made))
         return made  # type: ignore[no-any-return]
@@ -307,9 +306,13 @@ class LoaderSeam:
         if self.switching and record.within and not record.runs:
             record.endless.clear()  # what is left of an epoch is made anew under a recipe too
         record.begin_epoch(host.steps)
-        host.making = record.number
-        host.told.makes(record)
+        self._makes(record)
         return record
+
+    def _makes(self, record: Record) -> None:
+        """Workers that are begun from here on make its samples."""
+        self.host.making = record.number
+        self.host.told.makes(record)
 
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""

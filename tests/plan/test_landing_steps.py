@@ -85,7 +85,7 @@ def test_a_busy_machine_is_no_reason_to_end_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, land: Landed, budget: float
 ) -> None:
     """Steps that stall one after the other were taken for pauses that come after each step."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     for seed in range(50):
         run = Run(tmp_path, budget, land=land)
         for seconds in noise(random.Random(seed)):
@@ -101,7 +101,7 @@ def test_a_busy_spell_does_not_take_the_time_of_many_validations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spell_s: float
 ) -> None:
     """Steps are ten times as slow for a while; the last validation is not taken to be so."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run = Run(tmp_path, 120.0)
     record = Record(trains=True, length=200)
     fed_by(record, run.host)
@@ -194,7 +194,7 @@ def test_an_end_that_is_late_all_the_same_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_s: float, late: list[str]
 ) -> None:
     """Epochs of 5 s and a validation of 1 s; the last step may take what was kept for the end, and more."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run = Run(tmp_path, 100.0)
     for index in range(1, 2000):
         validation = index % 50 == 0
@@ -210,7 +210,7 @@ def test_an_end_that_is_late_all_the_same_is_told(
 def test_a_mean_over_an_epoch_that_is_left_early_is_said_to_be_too_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, divided: bool
 ) -> None:
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run = Run(tmp_path, 10.0)
     run.landing.longer = Longer(lambda: False)
     run.landing.longer.divided = divided
@@ -218,6 +218,28 @@ def test_a_mean_over_an_epoch_that_is_left_early_is_said_to_be_too_little(
     while not run.landing.over:
         run.step(0.1)
     assert ("this epoch is left after 31 of 93 batches" in run.said) is divided
+
+
+@pytest.mark.parametrize(("longer_s", "epochs"), [(20.0, [0, 1]), (0.0, [0, 1, 2, 3, 4])])
+def test_a_deadline_that_passes_within_a_validation_costs_no_other(
+    tmp_path: Path, longer_s: float, epochs: list[int]
+) -> None:
+    """Epochs of 5 s and a validation of 1 s, but the second one takes much longer."""
+    run, record, validated = Run(tmp_path, 30.0), Record(trains=True, length=50), []
+    fed_by(record, run.host)
+    judging = 0.0
+    for epoch in range(100):
+        for index in range(50):
+            record.given = index + 1
+            run.step(0.1 + judging, clean=not judging)
+            judging = 0.0
+        judging = 1.0 + longer_s * (epoch == 1)
+        validated.append(epoch)
+    assert validated == epochs
+    assert run.landing.left
+    cut = any(each.startswith("this epoch is left with its first step") for each in run.said)
+    assert cut is bool(longer_s)
+    assert any(" late" in each for each in run.said) is bool(longer_s)
 
 
 def test_a_script_that_trains_once_more_is_ended_there_too(tmp_path: Path) -> None:
@@ -397,7 +419,7 @@ def test_the_last_validation_is_reckoned_with_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float, lands: bool
 ) -> None:
     """Ten epochs of 10 s and a validation of 5 s fit in 155 s, with a second for the process to end."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run = Run(tmp_path, budget)
     record = Record(trains=True, length=100)
     fed_by(record, run.host)
@@ -418,7 +440,7 @@ def test_how_long_the_process_takes_to_end_is_looked_into_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stood: float
 ) -> None:
     """A look in which the process stood still tells nothing."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     looked = []
 
     def to_end(run: Run) -> float:
@@ -464,7 +486,7 @@ def test_an_earlier_safety_checkpoint_is_told_where_the_last_one_fails(
     def full(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run, told = Run(tmp_path, 20.0), []
     run.landing.say = lambda message, hint: told.append((message, hint))
     optimizer = torch.optim.SGD([torch.ones(1)])
@@ -483,7 +505,7 @@ def test_what_was_just_saved_is_not_saved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writing_s: float
 ) -> None:
     """Where saving takes the time that was left: the second file would be that of the first."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run, saved = Run(tmp_path, 60.0), list[int]()
     optimizer = torch.optim.SGD([torch.ones(1)])
     run.host.optimizers.add(optimizer)
@@ -552,7 +574,7 @@ def test_the_longer_of_two_validations_is_over_in_time_too(
     length: int,
     budget: int,
 ) -> None:
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run, record, last_s = Run(tmp_path, budget), Record(trains=True, length=length), 0.0
     fed_by(record, run.host)
     while not run.landing.over:
@@ -569,7 +591,7 @@ def test_a_full_evaluation_that_would_not_be_over_in_time_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
     """Of a script without epochs: 5 s each 50 steps, and 60 s each 250."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run = Run(tmp_path, budget)
     while not run.landing.over:
         index = run.host.steps
@@ -599,7 +621,7 @@ def test_a_checkpoint_that_there_is_no_time_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     """It takes 80 s, where 40 are left: it is written only where the script itself saves nothing."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     monkeypatch.setattr("outpace.plan.landing.bytes_learnt", lambda _: 8 * 10**9)
     monkeypatch.setattr("outpace.plan.landing.saves", lambda _: own)
     run, saved = Run(tmp_path, 200.0), list[int]()
@@ -624,7 +646,7 @@ def test_the_others_have_their_orders_before_the_first_rank_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait for them no longer than the store lets them."""
-    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr(Landing, "leave", lambda landing, cut: False)
     run, store, there = Run(tmp_path, 60.0, ranks=2), Store(), list[bool]()
     run.landing.crew = Crew(store, 0)
     optimizer = torch.optim.SGD([torch.ones(1)])

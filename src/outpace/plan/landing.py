@@ -18,6 +18,7 @@ from outpace.measure.length import library_ends, loops_around
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, steps_between
+from outpace.plan.cut_short import cut_short
 from outpace.plan.descent import Descent
 from outpace.plan.leave import Exits, follow, saves, ways_out
 from outpace.plan.longer import Longer
@@ -444,24 +445,33 @@ class Landing:
                 "tensors and plain values",
                 None,
             )
+        cut = self.leave(cut=self.outlook.validated and self.time.late() > 0)
         drawn = self.outlook.drawn()
-        if drawn and self.longer is not None and self.longer.divided and not self.went_on:
+        if cut:
+            self.say(
+                "this epoch is left with its first step: the validation before it took until the time was up",
+                None,
+            )
+        elif drawn and self.longer is not None and self.longer.divided and not self.went_on:
             self.say(
                 f"this epoch is left after {drawn[0]} of {drawn[1]} batches",
                 "what the script divides by len(loader) is too small for this epoch: "
                 "take no best model by it",
             )
-        if (late := self.time.late()) >= 1.0:
+        if (late := self.time.late(epochs_too=not cut)) >= 1.0:
             self.say(f"even so it ends {duration(late)} late: so much more is left to do", None)
-        self.leave()
 
-    def leave(self) -> None:
-        """Go out of the loops around the step, whose loaders run dry."""
+    def leave(self, *, cut: bool = False) -> bool:
+        """Go out of the loops around the step, whose loaders run dry.
+
+        ``cut``: with nothing more of the epoch, where that can be; whether it was.
+        """
         self.left = False
         exits, last = ways_out(sys._getframe(1))
         asked = library_ends()
         if self.loader is not None:
             self.loader.dry = not asked  # it validates once more
+        cut = cut and last and cut_short(exits)
         followed = follow(exits, self.left_loops)
         self.inner_only = followed and not last
         if asked and not (followed and last):
@@ -472,6 +482,7 @@ class Landing:
             not each.left and loops_around(each.frame) for each in exits
         ):
             self.say("the loop around the steps goes on to its own end, at rate zero", LINE_AFTER)
+        return cut and followed
 
     def runs_dry(self, exits: list[Exits]) -> bool:
         """Whether the only loop ends by itself, as it draws from a loader that gives no more."""

@@ -34,6 +34,8 @@ class Outlook:
         """the script seems to validate once more at its end"""
         self._within = self._at_ends = 0
         """pauses in the midst of epochs, and where one begins"""
+        self.validated = False
+        """a validation came before the newest step, which begins an epoch"""
         self._drawing_s = self._seen_s = 0.0
         """of clean steps: for their batches, and in all"""
         self._batches = self._steps = 0
@@ -59,6 +61,7 @@ class Outlook:
             seconds -= stood_s / step.count
         before, begins = self.pace.paused, not step.clean and self._begins_epoch(step)
         self.pace.note(seconds, step.count, clean=step.clean or self.mingled, begins=begins)
+        self.validated = begins and self.pace.paused > before
         if self.pace.paused > before:
             self._at_ends += begins
             self._within += not begins

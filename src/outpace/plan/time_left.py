@@ -60,12 +60,13 @@ class TimeLeft:
         last = self.validating() if epochs_too and not self.outlook.only_within else 0.0
         return self.at_the_end() + last
 
-    def late(self) -> float:
+    def late(self, *, epochs_too: bool = True) -> float:
         """That the end takes longer than is left, once what was learnt is saved; negative: it is in time.
 
-        Without what is but expected: no margin, and no validation of which none was seen.
+        Without what is but expected: no margin, and no validation of which none was seen. ``epochs_too``: the
+        running epoch's validation is still to come.
         """
-        seen = self.judging() / VARY if self.outlook.pace.paused else 0.0
+        seen = self.judging(epochs_too=epochs_too) / VARY if self.outlook.pace.paused else 0.0
         return self.exiting() + seen + self.written_s - self.countdown.left()
 
     def margin(self) -> float:

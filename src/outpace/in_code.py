@@ -11,7 +11,8 @@ _metrics: dict[str, float] = {}
 def log(**metrics: float) -> None:
     """Report metrics such as ``outpace.log(accuracy=0.93)``. Which way is better is told from the name:
     smaller for a loss, error, perplexity, rmse, wer and their like, larger for accuracy, precision, recall,
-    score, auc and theirs; one of another name is not to change either way.
+    score, auc and theirs; one of another name is not to change either way, unless it is of a time or a speed
+    (epoch_s, images_per_s), which nothing is judged by.
 
     Where a script reports metrics, the proof judges by their last values and by the loss.
     Without outpace around the script this does nothing.

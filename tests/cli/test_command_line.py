@@ -342,7 +342,7 @@ def test_a_project_tells_the_price_of_its_machine_and_not_of_others(
 
 
 def test_what_is_to_be_tried_counts_before_what_a_project_leaves_out(
-    called: Called, say: Say, tmp_path: Path
+    called: Called, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.outpace.tune]\nskip = ['bf16', 'tf32']")
     assert say("tune", "--only", "bf16", "train.py")[0] == 0
@@ -351,6 +351,10 @@ def test_what_is_to_be_tried_counts_before_what_a_project_leaves_out(
     assert say("tune", "--skip", "bf16", "train.py")[0] == 0
     assert (called["only"], called["skip"]) == (("tf32",), ("bf16",))
     assert say("tune", "--skip", "bf16,tf32", "train.py")[0] == 2
+    monkeypatch.setenv("OUTPACE_SKIP", "tf32")
+    assert say("tune", "train.py")[0] == 0
+    assert (called["only"], called["skip"]) == (("bf16",), ("tf32",))
+    monkeypatch.delenv("OUTPACE_SKIP")
     code, _, told = say("tune", "--only", "bf16", "--skip", "bf16", "train.py")
     assert (code, told.splitlines()[0]) == (2, "error: bf16 is to be tried, and is to be left out")
 

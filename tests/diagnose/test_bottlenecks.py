@@ -407,6 +407,7 @@ def test_calls_of_tensors_are_told_where_they_wait_for_nothing(
         ledger=tuple(Row(name, 10 * share, share, where) for name, share, where in rows),
         compute=replace(IMAGES.compute, device=device),
         ranks=tuple(Rank(rank, 0.1, free, 0.001) for rank in range(ranks)) if ranks > 1 else (),
+        world=ranks,
     )
     found = [f for f in findings(facts) if f.cause == "other"]
     assert [f.where for f in found] == [here]
@@ -1190,7 +1191,9 @@ def paced(step_s: float, own_s: list[float], input_s: list[float]) -> Evidence:
     clocked = step_s - input_s[0]
     compute = replace(IMAGES.compute, forward_s=0.0, backward_s=clocked, optimizer_s=0.0)
     data = replace(IMAGES.input, wait_s=input_s[0], workers=0)
-    return replace(IMAGES, ranks=ranks, steps=steps, compute=compute, input=data, arms=())
+    return replace(
+        IMAGES, world=len(ranks), ranks=ranks, steps=steps, compute=compute, input=data, arms=()
+    )
 
 
 def test_a_rank_that_waits_for_its_batches_holds_up_the_others() -> None:

@@ -14,7 +14,7 @@ from outpace.plan.budget import budget
 from outpace.plan.epochs import notes
 from outpace.plan.forecast import LEAST_S, RUN_TO_RUN, finish, options, steps_of, terms
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence, Overhead, Rank
+from outpace.records.evidence import Evidence, Overhead
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Forecast, Plan
@@ -125,8 +125,7 @@ def test_a_length_that_is_said() -> None:
     assert steps_of(evidence, 7, None, None) == 7
     assert steps_of(evidence, None, 3, None) == 75
     assert steps_of(evidence, None, None, 640) == 5
-    ranks = replace(evidence, ranks=2 * (Rank(0, 0.1, Gain(1.0, 1.0, 1.0, "measured"), 0.0),))
-    assert steps_of(ranks, None, None, 2560) == 10
+    assert steps_of(replace(evidence, world=2), None, None, 2560) == 10
     with pytest.raises(UsageError, match="steps an epoch has"):
         steps_of(replace(evidence, input=replace(IMAGES.input, batches=None)), None, 3, None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outpace.errors import SessionError
-from outpace.records.files import read_json, replace_text, write_json
+from outpace.records.files import read_json, replace_text, write_json, write_text
 from outpace.records.session import Session
 from tests.report.report_sessions import quiet
 
@@ -41,3 +41,12 @@ def test_a_small_file_is_replaced_whole(tmp_path: Path) -> None:
         replace_text(path, text)
         assert path.read_text() == text
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_a_link_what_it_points_to_is_written(tmp_path: Path) -> None:
+    shared, link = tmp_path / "shared.toml", tmp_path / "outpace.toml"
+    shared.write_text("old")
+    link.symlink_to(shared)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert shared.read_text() == "new"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outpace.records.evidence import Rank, Steps
-from outpace.records.gain import NO_GAIN
+from outpace.records.evidence import Steps
 from outpace.records.ledger import Row
 from outpace.records.session import Session, StepSummary
 from outpace.report.compare import compare_markdown, headline
@@ -58,8 +57,8 @@ def test_another_batch_size_is_compared_by_samples_a_second() -> None:
 
 def test_ranks_together_are_compared_with_one() -> None:
     alone, both = session(64, 0.2), session(64, 0.22)
-    ranks = tuple(Rank(i, 0.22, NO_GAIN, 0.0) for i in range(2))
-    both = replace(both, evidence=replace(both.evidence, ranks=ranks))
+    steps = replace(both.steps, samples_per_s=2 * both.steps.samples_per_s)
+    both = replace(both, steps=steps, evidence=replace(both.evidence, world=2))
     assert headline(alone, both) == "1,164 samples a second instead of 640: 1.82× as fast."
     assert "| samples a second | 640 | 1,164 | 1.82× as fast |" in compare_markdown(alone, both)
 

@@ -174,6 +174,14 @@ def test_a_tuning_without_a_recipe_sends_nobody_to_run_it() -> None:
     assert longer.why.startswith("gives the proof more time")
 
 
+def test_what_is_worse_is_not_given_more_time() -> None:
+    worse = without_recipe(*map(not_proven, made.IMAGES_TRIALS))
+    assert worse.proof is not None
+    (others,) = sentences.next_steps(replace(worse, proof=replace(worse.proof, refuted=True)))
+    names = ",".join(t.remedy for t in made.IMAGES_TRIALS if t.measured is not None and t.measured.is_gain)
+    assert others.command.startswith(f"outpace tune --skip {names} ")
+
+
 def test_what_is_refused_by_a_hair_does_not_read_as_if_it_had_passed() -> None:
     tuned = made.images_tuned()
     assert tuned.proof is not None

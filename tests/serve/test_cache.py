@@ -186,3 +186,51 @@ def test_rows_that_were_found_to_differ_are_not_kept() -> None:
     with pytest.raises(Unlike, match="differ from those drawn"):
         cache.fetch([0, 1, 2, 3])
     assert not cache.samples.have.any()
+
+
+def test_a_sampler_that_counts_from_the_end_has_its_samples() -> None:
+    loader = DataLoader(Windows(1), batch_size=4, sampler=[-1, 3, -40, 7])
+    feed = make_feed(loader, Feed(fetch="cache", executor="inline", cache_bytes=1 << 20))
+    for _ in range(2):
+        assert all(same_bits(*pair) for pair in zip(feed.epoch(), loader, strict=True))
+
+
+def channels_last(samples: list[torch.Tensor]) -> torch.Tensor:
+    images = torch.stack([sample.expand(3, 4, 4) for sample in samples])
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def test_batches_that_are_laid_out_otherwise_stay_so() -> None:
+    """What is computed of them may be another last bit, and take another time."""
+    loader = DataLoader(Windows(1), batch_size=5, collate_fn=channels_last)
+    feed = make_feed(loader, Feed(fetch="cache", executor="inline", cache_bytes=1 << 20))
+    for _ in range(2):
+        for batch in feed.epoch():
+            assert batch.is_contiguous(memory_format=torch.channels_last)
+
+
+class Split:
+    """Equal to one of another split, as a dataclass may be that compares its files alone."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.first + index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Split)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_data_sets_that_are_equal_have_samples_of_their_own() -> None:
+    train, valid = (DataLoader(Split(first), batch_size=4) for first in (0, 100))  # type: ignore[var-annotated,arg-type]
+    for loader in (train, valid):
+        cache = SampleCache(loader, 1 << 20)
+        for _ in range(2):
+            assert all(same_bits(cache.fetch(range(4)), batch) for batch in [next(iter(loader))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import multiprocessing
 import operator
@@ -219,7 +220,7 @@ def test_what_a_file_says_besides_its_pixels_takes_memory_too(tmp_path: Path) ->
         for path in paths:
             by_hand(path)
         found = decoder_of(host)
-        assert (len(found.kept), found.bytes) == (2, 36_000)
+        assert (len(found.kept), found.bytes.own) == (2, 36_000)
 
 
 def test_a_kept_file_that_is_gone_is_missing(picture: Path) -> None:
@@ -267,8 +268,8 @@ def test_what_memory_does_not_hold_goes_to_disk_up_to_its_limit(
         for _ in range(2):
             assert [by_hand(path) for path in paths] == wanted
         found = decoder_of(host)
-        assert (len(found.kept), found.bytes) == (3, 24_000)
-        assert (len(found.spill.places), found.spill.bytes) == (3, 18_000)
+        assert (len(found.kept), found.bytes.own) == (3, 24_000)
+        assert (len(found.spill.places), found.spill.bytes.own) == (3, 18_000)
         assert len(decoded) == 10 + 4
         drawn = Image.open(paths[4]).convert("RGB")
         drawn.paste((1, 2, 3), (0, 0, 20, 20))
@@ -314,7 +315,7 @@ class Kept(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         pixels = by_hand(self.paths[index])
-        told = (os.getpid(), self.decoder.bytes, self.decoder.spill.bytes)
+        told = (os.getpid(), self.decoder.bytes.own, self.decoder.spill.bytes.own)
         return pixels, told
 
 
@@ -406,3 +407,80 @@ def test_opencv_is_timed_where_batches_are_made_and_workers_are_forked(
         assert isinstance(seam, DecodeSeam)
         assert seam.images == (method == "fork")
     assert opencv.imread is plain
+
+
+def opened_first(path: Path) -> bytes:
+    """As torchvision's ``ImageFolder`` does."""
+    with path.open("rb") as file:
+        return Image.open(file).convert("RGB").tobytes()
+
+
+def unbuffered(path: Path) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        return Image.open(file).convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize("reads", [opened_first, unbuffered])
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
+def test_images_of_files_that_the_script_opens_are_kept_too(
+    tmp_path: Path, reads: Callable[[Path], bytes], decoder: Any
+) -> None:
+    paths = many(tmp_path, 3)
+    wanted = [by_hand(path) for path in paths]
+    with hosted(replace(AS_IS, decoder=decoder, decoded_bytes=1 << 24)) as host:
+        for _ in range(3):
+            assert [reads(path) for path in paths] == wanted
+        assert len(decoder_of(host).kept) == 3
+        paths[0].write_bytes(paths[1].read_bytes())
+        assert reads(paths[0]) == wanted[1]
+        assert not host.broken
+
+
+class Part(io.RawIOBase):
+    """A file within a file, which has the number of that."""
+
+    def __init__(self, file: Any, start: int, end: int) -> None:
+        file.seek(start)
+        self.file, self.inner = file, io.BytesIO(file.read(end - start))
+
+    def fileno(self) -> int:
+        return int(self.file.fileno())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self.inner.readinto(buffer)
+
+    def seek(self, *args: int) -> int:
+        return self.inner.seek(*args)
+
+
+@pytest.mark.parametrize("within", [lambda part: part, io.BufferedReader])
+def test_images_within_one_file_are_not_taken_for_each_other(
+    tmp_path: Path, within: Callable[[Part], Any]
+) -> None:
+    one, other = many(tmp_path, 2)
+    size = one.stat().st_size
+    (tmp_path / "both").write_bytes(one.read_bytes() + other.read_bytes())
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)), (tmp_path / "both").open("rb") as file:
+        for _ in range(2):
+            first, second = Part(file, 0, size), Part(file, size, 10 * size)
+            assert Image.open(within(first)).tobytes() == by_hand(one)
+            assert Image.open(within(second)).tobytes() == by_hand(other)
+
+
+def test_a_file_that_pillow_maps_does_not_stay_open(tmp_path: Path) -> None:
+    """Each would hold a number of a file, of which a process has a thousand or so."""
+    paths = [tmp_path / f"{i}.bmp" for i in range(40)]
+    for i, path in enumerate(paths):
+        Image.new("L", (16, 16), i).save(path)
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(2):
+            assert [by_hand(path)[0] for path in paths] == list(range(40))
+        assert len(os.listdir("/proc/self/fd")) < before + 20
+        assert not host.broken

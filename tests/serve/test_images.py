@@ -172,3 +172,10 @@ def test_a_change_is_told() -> None:
     assert grade(lambda x: x, lambda x: x[:1], [np.zeros((2, 2), np.uint8)]).quality == "changed"
     with pytest.raises(ValueError, match="no samples"):
         grade(by_pillow, decode, [])
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("JPEG", "RGB"), ("JPEG", "CMYK"), ("PNG", "RGB")])
+def test_pixels_may_be_changed(kind: str, mode: str) -> None:
+    pixels = decode(picture(kind=kind, mode=mode))
+    pixels[0] = 7
+    assert (pixels[0] == 7).all()

@@ -84,6 +84,10 @@ class Unlabelled(Even):
 class Nothing(Even):
     def __len__(self):
         return 0
+
+class Wide(Even):
+    def __getitem__(self, index):
+        return {"ids": [index] * 80, "label": index}
 """
 
 
@@ -794,6 +798,17 @@ def test_a_sample_that_is_no_numbers_makes_them_records(module: str) -> None:
         pack(f"{module}:Unlabelled", "other", "arrays")
     assert "--as records" in str(told.value.hint)
     assert pack(f"{module}:Unlabelled", "other", "arrays", skip=True).count == 199
+
+
+def test_a_file_for_each_of_many_numbers_is_not_made(module: str) -> None:
+    """All of them would be open at once."""
+    told: list[Forecast] = []
+    assert pack(f"{module}:Wide", "packed", begin=told.append).kind == "records"
+    assert told[0].reason == "samples have 81 numbers and arrays, each a file of its own"
+    assert open_source("packed")[7] == {"ids": [7] * 80, "label": 7}
+    with pytest.raises(DataError, match="81 numbers and arrays") as error:
+        pack(f"{module}:Wide", "other", "arrays")
+    assert "--as records" in str(error.value.hint)
 
 
 def test_random_samples_are_refused(module: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch.utils.data import DataLoader
 from outpace.records.input import Images
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS
-from outpace.tune.image_probes import with_scaled
+from outpace.tune.image_probes import probe_images, with_scaled
 from tests.remedies.trainings import hosted
 
 FOUND = Images(0.004, 1.0, 76_800.0, True, 1.5)
@@ -91,3 +93,37 @@ def test_other_images_are_no_jpegs(photographs: list[Path]) -> None:
 
     with hosted() as host:
         assert probed(Drawings(photographs, 800, 64), host) == FOUND
+
+
+class Opened(Crops):
+    """Its images come as ``ImageFolder`` has them, or out of an archive."""
+
+    def __init__(self, paths: list[Path], *, memory: bool) -> None:
+        super().__init__(paths, 800, 64)
+        self.memory = memory
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with self.paths[index].open("rb") as file:
+            image = Image.open(io.BytesIO(file.read()) if self.memory else file)
+            return torch.from_numpy(np.array(image.convert("RGB")))
+
+
+@pytest.mark.parametrize(("memory", "share"), [(False, 1.0), (True, 0.0)])
+@pytest.mark.parametrize("seen", [True, False])
+def test_images_that_are_not_opened_by_their_paths_are_looked_at(
+    photographs: list[Path], memory: bool, share: float, seen: bool
+) -> None:
+    """``seen``: while the script trained; else in its workers, and some are drawn anew."""
+    dataset = Opened(photographs, memory=memory)
+    with hosted() as host:
+        loader = DataLoader(dataset, batch_size=2)
+        record = Record(trains=True)
+        host.seam(LoaderSeam).records[loader] = record  # type: ignore[union-attr]
+        if seen:
+            [dataset[index] for index in range(3)]
+        observed: Any = SimpleNamespace(host=host, found=SimpleNamespace(images=None))
+        probe_images(observed)
+        assert not host.broken
+    assert observed.found.images.files == (3 if seen else 8)
+    assert observed.found.images.identical
+    assert observed.found.images.file_share == share

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outpace.records.evidence import Evidence, Rank
+from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.run import Recurring
 from outpace.remedies.allocator import Allocator
@@ -160,7 +160,5 @@ def test_ranks_are_given_all_remedies_from_their_first_step_on(
         return {trial.remedy: trial.accepted for trial in trials if trial.measured is not None}
 
     assert tried(IMAGES) == {}
-    pace = Gain(1.0, 0.9, 1.1, "measured")
-    ranks = tuple(Rank(rank, 0.1, pace, 0.001) for rank in range(2))
-    assert tried(msgspec.structs.replace(IMAGES, ranks=ranks))["bf16"]
+    assert tried(msgspec.structs.replace(IMAGES, world=2))["bf16"]
     assert all(steps is not None and seconds is None for _, steps, seconds in launched)

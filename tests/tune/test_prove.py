@@ -40,7 +40,8 @@ def test_as_good_is_proven() -> None:
 
 @pytest.mark.parametrize("worse", [0.05, 0.2, float("nan"), float("inf")])
 def test_worse_is_not_proven(worse: float) -> None:
-    assert not prove(runner(worse), seeds=3, steps=200, margin=0.01).proven
+    proof = prove(runner(worse), seeds=3, steps=200, margin=0.01)
+    assert (proof.proven, proof.refuted) == (False, True)
 
 
 def test_what_is_no_number_reads_back(tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def test_a_run_that_fails_proves_nothing() -> None:
     proof = prove(lambda *_: "hung for 2m", seeds=3, steps=60, margin=0.01)
     assert not proof.proven
     assert proof.reason == "a run of the proof hung for 2m"
+    assert not proof.refuted
     equal = prove_equal(lambda *_: "failed", 12)
     assert equal is not None
     assert (equal.proven, equal.reason) == (False, "a run for the comparison failed")
@@ -140,6 +142,11 @@ def test_a_run_that_fails_proves_nothing() -> None:
         ("top1_err", 0.4, False),
         ("val/acc_err", 0.4, False),
         ("inaccuracy", 0.4, False),
+        ("d2_log_loss_score", -0.4, False),
+        ("brier_skill_score", -0.4, False),
+        ("distance_correlation", -0.4, False),
+        ("pearson_correlation", 0.4, True),
+        ("correlation_distance", 0.4, False),
     ],
 )
 def test_a_metric_is_judged_too(name: str, worse: float, proven: bool) -> None:
@@ -217,9 +224,9 @@ def test_one_run_is_known_by_its_metrics_where_it_has_no_losses(
 def test_equal_losses() -> None:
     same = prove_equal(lambda *_: curve(0), 12)
     assert same.proven
-    assert not same.needed
+    assert not (same.needed or same.refuted)
     other = prove_equal(lambda seed, recipe, steps: curve(int(recipe)), 12)
-    assert not other.proven
+    assert (other.proven, other.refuted) == (False, True)
     assert "step 0" in other.reason
 
 

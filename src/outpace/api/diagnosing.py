@@ -132,7 +132,7 @@ def interpret(
             evidence.steps.count,
             evidence.steps.median_s,
             evidence.steps.cpu_s,
-            evidence.steps.samples_per_s,
+            evidence.steps.samples_per_s * evidence.world,
         ),
         ledger=evidence.ledger,
         bound=first.bound if first else "none",

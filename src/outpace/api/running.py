@@ -23,7 +23,7 @@ from outpace.records.machine import Machine
 from outpace.records.plan import Landed, Progress
 from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe
-from outpace.records.target import Target
+from outpace.records.target import Target, train_alike, trains
 from outpace.report import words
 from outpace.tune.files import PROGRESS, read
 
@@ -166,12 +166,11 @@ def _checked(path: Path, target: Target) -> Recipe:
         measured = shlex.split(recipe.target)
     except ValueError:  # a quote that a person left open
         measured = recipe.target.split()
-    first = next((word for word in measured if word != "-m"), "")
-    proven = next((word for word in measured if word.endswith(".py")), first)  # not its launcher
     again = tune_into(path, target, "--force")
-    if proven and Path(proven).name not in {Path(word).name for word in target.words}:
+    if measured and not train_alike(measured, target.words, target.cwd):
         print(
-            f"warning: {path} was measured and proven with {proven}, not with {target.name}\n"
+            f"warning: {path} was measured and proven with {trains(measured)}, not with "
+            f"{trains(target.words)}\n"
             f"hint: {again}; --no-recipe runs without",
             file=sys.stderr,
         )

@@ -63,13 +63,16 @@ def tune(
     ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
     ``skip``: names of remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
-    RecipeError where the recipe cannot be written, and NotProven where ``require_proof`` is not met;
+    for a name that no remedy has, RecipeError where the recipe cannot be written, and NotProven where ``require_proof`` is not met;
     the session is written down by then, as it is at Ctrl-C.
     """
+    from outpace.remedies.catalog import remedy
     from outpace.tune.cache_limits import cache_limits
     from outpace.tune.proofs import shortest_s
     from outpace.tune.prove import shortfall
 
+    for name in (*only, *skip):
+        remedy(name)
     check_recipe(recipe, force=force)
     limits, script = cache_limits(ram_bytes, disk_bytes), _script(target)
     with working(target, session, output, progress, allow) as work:
@@ -95,7 +98,9 @@ def tune(
             set_aside(recipe, work, force=force)
             found = finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
             hint = "give it more --time"
-            if not proof.needed_s:
+            if proof.refuted:
+                hint = "--skip leaves a remedy out"
+            elif not proof.needed_s:
                 hint += " or --seeds, or a wider --margin"
             raise NotProven(shortfall(proof), hint, session=found)
         final = _as_a_whole(final, compared, trials)
@@ -193,12 +198,12 @@ def _try(
     from outpace.tune.silence import patience
 
     (work.session / "trials" / TRIALS).unlink(missing_ok=True)
-    if evidence.together:
-        return [], {}
     for each in map(remedy, only):
         verdict = each.verdict(evidence)
         if not verdict.yes:
             work.notes.append(f"{each.name} does not apply: {verdict.reason}")
+    if evidence.together:
+        return [], {}
     time_s = total * TRIAL_SHARE
     if within:
         left = max(0.0, total - work.seconds)
@@ -334,7 +339,7 @@ def _conclude(
     speedup = whole if accepted else None
     if speedup is not None and speedup.speedup < LEAST_BETTER:
         how = "slower" if speedup.speedup < 1.0 else "no faster"
-        why = f"and the whole run {how}: {speedup.speedup:.2f}x"
+        why = f"and the whole run {how}: {speedup.speedup:.3f}x"
         trials = without(trials, accepted, why)
         accepted, speedup = [], None
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None

@@ -145,6 +145,13 @@ def on_command_line(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
+def stronger(ctx: click.Context, name: str, other: str) -> bool:
+    """Whether a parameter was set in a place that counts before that of the other, which was set too."""
+    places = [ctx.get_parameter_source(each) for each in (name, other)]
+    ranks = [SOURCES.index(place) for place in places if place in SOURCES]
+    return len(ranks) == 2 and ranks[0] < ranks[1]
+
+
 def _ends_valued(word: str, valued: set[str]) -> bool:
     """Whether flags of one letter stand together, and the last one's value is the next word: ``-qo``."""
     if word.startswith("--"):

@@ -50,12 +50,21 @@ def kept_clear(yes: bool) -> Iterator[None]:
     if not yes:
         yield
         return
-    sys.stdout.flush()
+    before = sys.stdout
+    before.flush()
     ours = os.dup(1)
     os.dup2(2, 1)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
+        # What was written to these, and to C's own, may wait to be written still.
+        with contextlib.suppress(OSError, ValueError):
+            before.flush()
+        if sys.__stdout__ is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.__stdout__.flush()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)
         os.dup2(ours, 1)
         os.close(ours)

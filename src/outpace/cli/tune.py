@@ -13,9 +13,8 @@ from outpace.cli.options import (
     Number,
     TargetCommand,
     common,
-    from_settings,
-    on_command_line,
     option,
+    stronger,
     target_argument,
 )
 from outpace.cli.telling import tell, tell_hint
@@ -108,9 +107,9 @@ def command(
 
     only, skip = names(only), names(skip)
     ctx = click.get_current_context()
-    if on_command_line(ctx, "only") and from_settings(ctx, "skip"):
+    if stronger(ctx, "only", "skip"):
         skip = tuple(name for name in skip if name not in only)
-    if on_command_line(ctx, "skip") and from_settings(ctx, "only"):
+    if stronger(ctx, "skip", "only"):
         # Without any, all would be tried.
         only = tuple(name for name in only if name not in skip) or only
     if both := sorted({*only} & {*skip}):

@@ -164,7 +164,7 @@ def input_cost(evidence: Evidence) -> Cost | None:
     Of ranks that train together no more than all of them gain: this one may wait for another in any case.
     """
     cost = _own_input_cost(evidence)
-    if cost is None or not evidence.together or cost.seconds <= 0:
+    if cost is None or not evidence.ranks or cost.seconds <= 0:
         return cost
     part = min(1.0, input_of_all(evidence) / cost.seconds)
     seconds, low, high = (part * s for s in (cost.seconds, cost.low, cost.high))

@@ -48,7 +48,7 @@ def exchange_seconds(evidence: Evidence) -> float:
 
 def straggler(evidence: Evidence) -> Straggler | None:
     """The slowest of ranks that train together; None where nobody waits for it."""
-    if not evidence.together:
+    if not evidence.ranks:
         return None
     slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
     others = [own_seconds(rank) for rank in evidence.ranks if rank != slowest]

@@ -211,7 +211,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     unknown, most = None, 0.0
     if not evidence.compute.operations:
         unknown = "how far they are from this machine's ceiling"
-    elif evidence.may_be_held_up and evidence.arm(ONE_THREAD) is None and not evidence.ranks:
+    elif evidence.may_be_held_up and evidence.arm(ONE_THREAD) is None and not evidence.together:
         unknown = "how much of that they wait for cores that other programs use"
         most = max(0.0, taken - at_best)
     if unknown is not None:

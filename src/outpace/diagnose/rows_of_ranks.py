@@ -40,7 +40,7 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
 
 def allreduce(evidence: Evidence) -> Iterator[Told]:
     """Exchanging gradients, beyond what hides behind the backward pass."""
-    if not evidence.together:
+    if not evidence.ranks:
         return
     paces = [ranks.own_seconds(rank) for rank in evidence.ranks]
     whole = evidence.steps.mean_s

@@ -120,19 +120,16 @@ class Evidence(msgspec.Struct, frozen=True):
     loss: Loss = Loss()
     health: Health = Health()
     overhead: Overhead | None = None
+    world: int = 1
+    """processes that train together; all but ``ranks`` is of the first"""
     ranks: tuple[Rank, ...] = ()
-    """where several train together; all else is of the first"""
+    """what each of several gives, where all could be compared"""
     notes: tuple[str, ...] = ()
     """what could not be measured, and why"""
 
     def arm(self, name: str) -> Arm | None:
         """The arm called ``name`` where it was measured to its end."""
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
-
-    @property
-    def world(self) -> int:
-        """Processes that train together."""
-        return max(1, len(self.ranks))
 
     @property
     def samples_a_step(self) -> int:
@@ -235,7 +232,7 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def together(self) -> bool:
         """Whether several ranks train, which wait for each other."""
-        return len(self.ranks) > 1
+        return self.world > 1
 
     @property
     def free_s(self) -> float:

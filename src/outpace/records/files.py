@@ -22,7 +22,11 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: into a temporary neighbour that then takes its name."""
+    """Write a file whole or not at all: into a temporary neighbour that then takes its name.
+
+    Of a link, what it points to is written.
+    """
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

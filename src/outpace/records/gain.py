@@ -19,8 +19,15 @@ class Gain(msgspec.Struct, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Such as "1.50x [1.41, 1.58]"."""
-        return f"{self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        """Such as "1.50x [1.41, 1.58]"; what is not 1 does not read as if it were."""
+        figures = (self.speedup, self.low, self.high)
+        near = any(f"{each:.2f}" == "1.00" and each != 1.0 for each in figures)
+        return self.in_digits(3 if near else 2)
+
+    def in_digits(self, digits: int) -> str:
+        """The same with so many digits after the point."""
+        speedup, low, high = (f"{x:.{digits}f}" for x in (self.speedup, self.low, self.high))
+        return f"{speedup}x [{low}, {high}]"
 
     @property
     def is_gain(self) -> bool:

@@ -25,6 +25,9 @@ class Images(msgspec.Struct, frozen=True):
     keeping_s: float = 0.0
     """time that taking fresh memory for an image's pixels adds, once"""
     files: int = 0
+    """images that were probed"""
+    file_share: float = 1.0
+    """of them, that are read from a file of their own: those from memory cannot be told from each other"""
     spilled_s: float = 0.0
     """time an image takes whose decoded pixels are kept on disk, while the system has them in memory"""
     scaled_share: float = 0.0

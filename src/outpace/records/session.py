@@ -31,6 +31,7 @@ class StepSummary(msgspec.Struct, frozen=True):
     median_s: float
     cpu_s: float
     samples_per_s: float
+    """of all ranks"""
 
 
 class MemorySummary(msgspec.Struct, frozen=True):

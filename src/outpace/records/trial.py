@@ -71,3 +71,5 @@ class Proof(msgspec.Struct, frozen=True):
     curves: tuple[Curve, ...] = ()
     needed_s: float = 0.0
     """seconds that one of quality would take, which was not begun for want of them"""
+    refuted: bool = False
+    """the recipe was seen to be worse, or to be another one, which more time would not mend"""

@@ -38,10 +38,10 @@ class CacheDecoded(Remedy):
 
     A file is decoded in the first epoch only; later it is opened and given the kept pixels, so
     that random crops and flips come out the same, bit for bit. Costs four bytes a pixel, up to
-    half of the memory that is free, or less as `outpace tune --ram` says. Of that each of a loader's
-    worker processes has an equal share, for what it decodes itself; a process that has workers and
-    decodes too, for validation say, keeps up to as much once more. With `--disk` the pixels of
-    images that memory has no room for go to the folder for temporary files, three bytes a pixel.
+    half of the memory that is free, or less as `outpace tune --ram` says, in all processes together:
+    each keeps what it decodes itself. With `--disk` the pixels of images that memory has no room for go to
+    the folder for temporary files, three bytes a pixel. Images that are read from memory, an archive's say,
+    are not kept: nothing tells them from each other.
 
     Helps where decoding binds and the run has more than one epoch. Harms nothing but memory.
     """
@@ -56,6 +56,8 @@ class CacheDecoded(Remedy):
         data = evidence.input
         if data.images is None or not data.decode_s or not data.samples:
             return Verdict(False, "no images are decoded by Pillow")
+        if not data.images.files or not data.images.file_share:
+            return Verdict(False, "its images are not read from files of their own")
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "each image is decoded once: the run has one epoch")
         if data.workers and not data.persistent:
@@ -87,6 +89,7 @@ class CacheDecoded(Remedy):
             return base  # Whole samples are kept: their images are not needed again.
         return replace(
             base,
+            scaled=False,
             decoded_bytes=int(settings["limit_mib"]) * 2**20,
             decoded_disk_bytes=int(settings.get("disk_mib", 0)) * 2**20,
         )

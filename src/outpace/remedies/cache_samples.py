@@ -85,7 +85,7 @@ class CacheSamples(Remedy):
             persistent=False,
             cache_bytes=int(settings["limit_mib"]) * 2**20,
         )
-        return replace(base, feed=feed, decoded_bytes=0, decoded_disk_bytes=0)
+        return replace(base, feed=feed, decoded_bytes=0, decoded_disk_bytes=0, scaled=False)
 
     def redraws(self, evidence: Evidence) -> bool:
         """Random samples of another loader, whose workers are given up too, draw elsewhere."""

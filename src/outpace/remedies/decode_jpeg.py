@@ -40,6 +40,8 @@ def jpegs(evidence: Evidence) -> Images | Verdict:
     images = evidence.input.images
     if images is None or not evidence.input.decode_s:
         return Verdict(False, "no images are decoded by Pillow")
+    if not images.files:
+        return Verdict(False, "none of the images that it decodes could be looked at")
     if images.identical is None:
         return Verdict(False, "simplejpeg is not installed, or none of the files is a JPEG")
     return images

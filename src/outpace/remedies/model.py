@@ -210,16 +210,17 @@ def kept_shares(evidence: Evidence, setup: Setup) -> tuple[float, float]:
     image that comes to another one is not found there.
     """
     need, data = decoded_bytes(evidence), evidence.input
+    told = data.images.file_share if data.images is not None else 1.0
     own = setup.feed.executor == "own" and data.workers
     processes = max(1, data.workers if own else _processes(setup.feed))
     met = _met(processes, evidence.passes)
     if not need:
-        return met, 0.0
+        return told * met, 0.0
     memory, disk = setup.decoded_bytes / processes, setup.decoded_disk_bytes / processes
     in_memory = min(1.0, memory / need)
     on_disk = min(1.0 - in_memory, disk * PIXEL_BYTES / DISK_PIXEL_BYTES / need)
     # A process that is to keep all comes to meet them all; what it has no room for it never keeps.
-    return min(in_memory, met), min(on_disk, max(0.0, met - in_memory))
+    return told * min(in_memory, met), told * min(on_disk, max(0.0, met - in_memory))
 
 
 def _processes(feed: Feed) -> int:

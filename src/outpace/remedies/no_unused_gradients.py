@@ -36,7 +36,7 @@ class NoUnusedGradients(Remedy):
         compute = evidence.compute
         if not compute.unused:
             return Verdict(False, "an optimizer has all parameters that get gradients")
-        if evidence.ranks:
+        if evidence.together:
             return Verdict(False, "ranks may use gradients that no optimizer has")
         if compute.unused_read:
             return Verdict(

@@ -92,7 +92,7 @@ def compared(a: Session | Training, b: Session | Training) -> Compared:
 def headline(a: Session, b: Session) -> str:
     """The main change in one sentence; of samples where a step has another number of them."""
     if _other_batch(a, b):
-        one, other = _samples_per_s(a), _samples_per_s(b)
+        one, other = a.steps.samples_per_s, b.steps.samples_per_s
         ratio = ratio_of(other, one)
         if ratio is None:
             return "The speeds cannot be compared."
@@ -109,11 +109,6 @@ def _other_batch(a: Session, b: Session) -> bool:
     """Whether a step is known to have another number of samples than before."""
     one, other = a.evidence.samples_a_step, b.evidence.samples_a_step
     return one != other and min(one, other) > 0
-
-
-def _samples_per_s(session: Session) -> float:
-    """Of all ranks."""
-    return session.steps.samples_per_s * session.evidence.world
 
 
 def ratio_of(before: float | None, after: float | None) -> float | None:
@@ -139,7 +134,7 @@ def _steps(a: Session, b: Session) -> Iterator[Line]:
     for name, one, other in pairs:
         change = "" if _other_batch(a, b) else as_fast(ratio_of(one, other))
         yield Line(name, words.seconds(one), words.seconds(other), change)
-    one, other = (_of_steps(each, _samples_per_s(each)) for each in (a, b))
+    one, other = (_of_steps(each, each.steps.samples_per_s) for each in (a, b))
     change = as_fast(ratio_of(other, one))
     yield Line("samples a second", words.number(one), words.number(other), change)
     if a.speedup or b.speedup:

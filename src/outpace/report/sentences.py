@@ -192,7 +192,8 @@ def _quality(proof: Proof | None) -> tuple[str, Tone]:
     if not proof.needed and proof.proven:
         return "with the same numbers bit for bit", "good"
     if proof.proven:
-        what = "loss" if proof.reason else "model"
+        by_metrics = any(curve.metrics for curve in proof.curves) and not proof.reason
+        what = "model" if by_metrics else "training loss"
         return f"and the {what} is proven no worse", "good"
     return "but the model is not proven to be as good", "warn"
 
@@ -318,7 +319,13 @@ def _next_commands(session: Session) -> list[Next]:
     if session.proof is not None and session.proof.reason == NO_METRIC:
         does = "once it tells outpace.log(reward=...) how good it is, tune proves by that"
         return [Next(bare_command(target), does)]
-    if session.command == "tune" and (untried or _unproven(session)):
+    left_out = _unproven(session)
+    refuted = session.proof is not None and session.proof.refuted
+    if session.command == "tune" and left_out and refuted:
+        worse = ",".join(dict.fromkeys(trial.remedy for trial in left_out))
+        without = words.outpace("tune", target, "--skip", worse, *begin)
+        return [Next(without, "tries the others alone, with your other options")]
+    if session.command == "tune" and (untried or left_out):
         minutes = f"{_minutes_for_trials(session)}m"
         longer = words.outpace("tune", target, "--time", minutes, *begin)
         proof = "gives the proof more time, with your other options"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.image_source import source_of
 from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.start_method import forks
@@ -32,6 +33,8 @@ FROM_FILE = (
     ("PIL.ImageFile", "ImageFile", "verify"),
 )
 """a draft is at another scale than the pixels that are kept, and to verify is to read all of a file"""
+LOOKED_AT = 64
+"""images of which it is noted where they come from"""
 UNLOADED = "_outpace_unloaded"
 """attribute of kept images that were given as just opened, and are not loaded since"""
 
@@ -82,7 +85,7 @@ class DecodeSeam:
         self.replaced = Replaced()
         self.nanoseconds = 0
         self.images = 0
-        self.paths: list[str] = []
+        self.sources: list[str | bytes] = []
         self.installed = False
         self.known = (False, False, False, False)
 
@@ -150,6 +153,8 @@ class DecodeSeam:
                 if image.readonly and calling_module() not in WITHIN:
                     seam._detach(image)
                 return original(image)
+            # It is not told any more once the image is loaded.
+            source = source_of(image) if len(seam.sources) < LOOKED_AT else None
             start = perf_counter_ns()
             try:
                 setup = seam.setup
@@ -161,10 +166,8 @@ class DecodeSeam:
             finally:
                 seam.nanoseconds += perf_counter_ns() - start
                 seam.images += 1
-                if len(seam.paths) < 64:
-                    name = getattr(image, "filename", "")
-                    if isinstance(name, str) and name:
-                        seam.paths.append(name)
+                if source is not None:
+                    seam.sources.append(source)
 
         return load
 

@@ -22,6 +22,9 @@ from outpace.serve.meta import load_array, read_meta
 from outpace.serve.rows import Row, Uneven, join, leaves, many, one, split
 from outpace.serve.strings import position
 
+MOST_FILES = 64
+"""that a store is to have, one of each number and array of a sample: all are open at once"""
+
 
 @final
 class Arrays:
@@ -98,6 +101,8 @@ class Rows:
     def __init__(self, usual: Any) -> None:
         self.structure, rows = split(usual)
         self.wanted = list(leaves(self.structure))
+        if len(self.wanted) > MOST_FILES:
+            raise Uneven(f"has {len(self.wanted)} numbers and arrays, each a file of its own", HINT)
         self.bytes = sum(row.nbytes for row in rows)
 
     def __call__(self, sample: Any) -> list[bytes]:

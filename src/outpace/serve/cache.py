@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.serve.batches import CHECKED, Unlike, by_items, drawn_again, same_bits
 from outpace.serve.changes import state_of
@@ -84,7 +84,8 @@ class Kept(NamedTuple):
     samples: Samples
 
 
-_kept: weakref.WeakKeyDictionary[Any, list[Kept]] = weakref.WeakKeyDictionary()
+_kept: MutableMapping[Any, list[Kept]] = WeakIdKeyDictionary()
+"""by data set: two that are equal may give other samples"""
 
 
 def samples_of(loader: DataLoader[Any]) -> Samples:
@@ -137,6 +138,8 @@ class SampleCache:
             raise Unlike("the sampler gives something other than numbers")
         if rows.size and rows.max() >= len(self.samples.have):
             raise Unlike("the data set has grown")
+        if rows.size and rows.min() < 0:
+            raise Unlike("the sampler counts from the data set's end")
         if self.begins:
             before, self.begins = self.samples.state, False
             if before is not None and self._state() not in (before, None):
@@ -152,6 +155,8 @@ class SampleCache:
         if self.to_check:
             if not same_bits(wanted, batch):
                 raise Unlike("kept samples put together again differ from those drawn", wanted)
+            if not all(leaf.is_contiguous() for leaf in flatten(wanted)[0]):
+                raise Unlike("batches lie in memory otherwise than row by row", wanted)
             self.to_check -= 1
             # It may have opened its files by now.
             self.samples.state = self._state()

@@ -15,23 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import get_worker_info
-
+from outpace.seams.image_source import file_of
 from outpace.seams.setup import Setup
 from outpace.serve.forks import lock_for_forks
 from outpace.serve.images import END, ENDING
+from outpace.serve.kept_bytes import KeptBytes
 from outpace.serve.spill import Spill
 
 KEPT = "_outpace_kept"
 """attribute of images whose pixels are kept"""
 COLOURS = {"RGB": "RGB", "L": "GRAY"}
 LOCK = lock_for_forks()
-
-
-def own_share(limit: int) -> int:
-    """Of what all processes may keep together: a loader's workers each have a share of their own."""
-    worker = get_worker_info()
-    return limit if worker is None else limit // worker.num_workers
 
 
 class Decoder:
@@ -41,7 +35,7 @@ class Decoder:
         self.kept: dict[Any, Any] = {}
         self.opened: dict[str, tuple[Any, Any]] = {}
         """path -> (size and time of the file, the image as it is after loading)"""
-        self.bytes = 0
+        self.bytes = KeptBytes()
         self.spill = Spill()
 
     def key_of(self, image: Any, setup: Setup) -> Any:
@@ -68,9 +62,8 @@ class Decoder:
 
     def keep(self, image: Any, key: Any, setup: Setup) -> None:
         """Keep the pixels of an image that has been given them."""
-        limit = own_share(setup.decoded_bytes)
-        if key is not None and not self._keep(key, image, image.im, limit):
-            self.spill.put(key, image, own_share(setup.decoded_disk_bytes))
+        if key is not None and not self._keep(key, image, image.im, setup.decoded_bytes):
+            self.spill.put(key, image, setup.decoded_disk_bytes)
 
     def waiting(self, image: Any) -> Any:
         """A `Deferred` image for a whole JPEG of three colours, whose file is read here."""
@@ -91,18 +84,19 @@ class Decoder:
         return Deferred(data, image.size, image.info)
 
     def _keep(self, key: Any, image: Any, core: Any, limit: int) -> bool:
-        """Whether the pixels are kept in memory."""
-        size = bytes_of(image)
+        """Whether the pixels are kept in memory: none that are a mapped file's, which would stay open."""
+        if getattr(image, "map", None) is not None:
+            return False
         with LOCK:
             if key in self.kept:
                 return True
-            if self.bytes + size > limit:
+            if not self.bytes.take(bytes_of(image), limit):
                 return False
-            self.bytes += size
             self.kept[key] = core
         image.readonly = 1
         setattr(image, KEPT, True)
-        if not getattr(image, "decoderconfig", ()) and image.fp is None:
+        by_path = getattr(image, "filename", "") and not getattr(image, "decoderconfig", ())
+        if by_path and image.fp is None:
             self.opened[key[0]] = (key[1:3], copy_of(image))
         return True
 
@@ -169,18 +163,17 @@ def key_of(image: Any) -> Any:
     """What tells an image's pixels: its file, that file's size and time, and how it is decoded; None of
     one that is not to be kept.
     """
-    name = getattr(image, "filename", "")
-    if not isinstance(name, str | os.PathLike) or not name or image.mode in ("P", "PA"):
+    if image.mode in ("P", "PA"):
         return None
     # Of several frames each has pixels of its own, and the file stays open for them.
     if getattr(image, "is_animated", False) or image.tell():
         return None
-    try:
-        state = os.fstat(image.fp.fileno())
-    except (AttributeError, OSError, ValueError):
+    found = file_of(image)
+    if found is None:
         return None
+    name, state = found
     draft = str(getattr(image, "decoderconfig", ""))
-    return (os.fspath(name), state.st_size, state.st_mtime_ns, image.mode, image.size, draft)
+    return (name, state.st_size, state.st_mtime_ns, image.mode, image.size, draft)
 
 
 def is_plain_jpeg(image: Any) -> bool:
@@ -223,7 +216,7 @@ def finish(image: Any, core: Any, readonly: int) -> None:
     ):
         if image.fp is not None:
             image.fp.close()
-        image.fp = None
+    image.fp = None
 
 
 def _by_pillow(image: Any) -> Any:
@@ -239,6 +232,7 @@ class Tried:
     """What trying some files gave; seconds an image."""
 
     files: int = 0
+    read_from_files: int = 0
     identical: bool | None = None
     pillow_s: float = 0.0
     simple_s: float = 0.0
@@ -254,6 +248,11 @@ class Tried:
         return self.pillow_s / self.simple_s if self.identical and self.simple_s else 1.0
 
     @property
+    def file_share(self) -> float:
+        """What is read from a file of its own among all."""
+        return self.read_from_files / self.files if self.files else 0.0
+
+    @property
     def jpeg_share(self) -> float:
         """JPEG files among all."""
         return self.jpegs / self.files if self.files else 0.0
@@ -264,43 +263,45 @@ class Tried:
         return self.pixels / self.files if self.files else 0.0
 
 
-def try_files(paths: Sequence[str], most: int = 16) -> Tried:
-    """Decode files with Pillow and simplejpeg, and from kept pixels; compare pixels and times."""
+def try_files(sources: Sequence[str | bytes], most: int = 16) -> Tried:
+    """Decode images with Pillow and simplejpeg, and from kept pixels; compare pixels and times.
+
+    ``sources``: paths, or what files hold.
+    """
     tried = Tried()
     kept: list[Any] = []
-    for path in list(dict.fromkeys(paths))[:most]:
+    for source in list(dict.fromkeys(sources))[:most]:
         with contextlib.suppress(OSError):
-            _try_file(path, tried, kept)
+            _try_file(source, tried, kept)
     for name in ("pillow_s", "simple_s", "kept_s", "keeping_s", "spilled_s"):
         setattr(tried, name, getattr(tried, name) / max(1, tried.files))
     return tried
 
 
-def _try_file(path: str, tried: Tried, kept: list[Any]) -> None:
-    from PIL import Image
-
+def _try_file(source: str | bytes, tried: Tried, kept: list[Any]) -> None:
     with contextlib.suppress(ImportError):
         import simplejpeg  # noqa: F401  (so that its import is not timed)
-    with Image.open(path) as image:
+    with _opened(source) as image:
         start = time.perf_counter()
         wanted = _by_pillow(image)
         tried.pillow_s += time.perf_counter() - start
         mode = image.mode
         spill = Spill()
-        if spill.put(path, image, 1 << 30):
+        if spill.put(source, image, 1 << 30):
             start = time.perf_counter()
-            spill.get(path)
+            spill.get(source)
             tried.spilled_s += time.perf_counter() - start
     start = time.perf_counter()
     kept.append(wanted.copy())
     tried.keeping_s += time.perf_counter() - start
     tried.files += 1
+    tried.read_from_files += isinstance(source, str)
     tried.pixels += image.size[0] * image.size[1]
-    with Image.open(path) as image:
+    with _opened(source) as image:
         start = time.perf_counter()
         finish(image, wanted, readonly=1)
         tried.kept_s += time.perf_counter() - start
-    with Image.open(path) as image:
+    with _opened(source) as image:
         if not is_plain_jpeg(image):
             return
         start = time.perf_counter()
@@ -310,6 +311,12 @@ def _try_file(path: str, tried: Tried, kept: list[Any]) -> None:
         tried.jpegs += 1
         equal = _bytes(core, mode) == _bytes(wanted, mode)
         tried.identical = equal if tried.identical is None else tried.identical and equal
+
+
+def _opened(source: str | bytes) -> Any:
+    from PIL import Image
+
+    return Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
 
 
 def _bytes(core: Any, mode: str) -> bytes:

@@ -157,7 +157,7 @@ def _by_pillow(data: bytes) -> Pixels:
         raise MissingExtra("pillow", "serve") from None
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return np.asarray(image.convert("RGB"))
+            return np.array(image.convert("RGB"))  # not the bytes that it is made of
     except UnidentifiedImageError:
         raise DataError(f"{len(data):,} bytes that are no image: {data[:8]!r}...") from None
     except Exception as error:  # of whatever kind a decoder raises for bytes that are none

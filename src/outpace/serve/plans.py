@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from outpace.errors import DataError, MissingExtra, UsageError
 from outpace.serve import samples
-from outpace.serve.arrays import HINT, Rows
+from outpace.serve.arrays import HINT, MOST_FILES, Rows
 from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
 from outpace.serve.hugging_face import HuggingFace
@@ -192,11 +192,13 @@ def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> t
     if isinstance(source, Files | Remote | Tars):
         return "records", "files differ in size"
     try:
-        structures = [split(sample)[0] for sample in some]
+        parted = [split(sample) for sample in some]
     except DataError:
         return "records", "samples hold more than numbers and arrays"
-    if not some or any(structure != structures[0] for structure in structures):
+    if not some or any(structure != parted[0][0] for structure, _ in parted):
         return "records", UNEVEN
+    if len(parted[0][1]) > MOST_FILES:
+        return "records", f"samples have {len(parted[0][1])} numbers and arrays, each a file of its own"
     return "arrays", "samples are all of one shape"
 
 

@@ -11,6 +11,7 @@ import tempfile
 from typing import Any, NamedTuple, final
 
 from outpace.serve.forks import lock_for_forks
+from outpace.serve.kept_bytes import KeptBytes
 
 MODES = {"RGB": 3, "L": 1, "RGBA": 4}
 """of images that are kept, and bytes of a pixel"""
@@ -33,7 +34,7 @@ class Spill:
 
     def __init__(self) -> None:
         self.places: dict[Any, Place] = {}
-        self.bytes = 0
+        self.bytes = KeptBytes()
         self.full = False
         self._file: Any = None
         self._pid = self._end = 0
@@ -57,7 +58,7 @@ class Spill:
         if not length or self.full:
             return False
         with LOCK:
-            if key in self.places or self.bytes + length > limit:
+            if key in self.places or not self.bytes.take(length, limit):
                 return key in self.places
             try:
                 file, start = self._writing(), self._end
@@ -65,9 +66,9 @@ class Spill:
                     raise OSError("the disk is full")
             except OSError:
                 self.full = True
+                self.bytes.give_back(length)
                 return False
             self._end += length
-            self.bytes += length
             self.places[key] = Place(file, start, length, image.mode, image.size)
         return True
 

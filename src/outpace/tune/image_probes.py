@@ -16,6 +16,7 @@ from outpace.records.input import Images
 from outpace.seams.apart import held_by
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import generators_kept
+from outpace.seams.image_source import source_of
 from outpace.seams.setup import AS_IS
 from outpace.serve.decode import try_files
 from outpace.serve.open_files import none_drawn
@@ -34,10 +35,10 @@ def probe_images(observed: Observed) -> None:
     loaded = training_loader(observed.host)
     if seam is None or loaded is None:
         return
-    paths = seam.paths or _paths_of(loaded[0])
-    if not paths:
+    sources = seam.sources or _sources_of(loaded[0])
+    if not sources:
         return
-    tried = try_files(paths)
+    tried = try_files(sources)
     images = Images(
         decode_s=tried.pillow_s,
         jpeg_share=tried.jpeg_share,
@@ -48,6 +49,7 @@ def probe_images(observed: Observed) -> None:
         keeping_s=tried.keeping_s,
         spilled_s=tried.spilled_s,
         files=tried.files,
+        file_share=tried.file_share,
     )
     observed.host.told.makes(loaded[1])
     observed.found.images = with_scaled(images, loaded[0], seam) if tried.jpegs else images
@@ -105,19 +107,22 @@ def levels_off(smaller: Smaller) -> int:
     return int(np.abs(wanted - np.asarray(smaller.made, np.int16)).max(initial=0))
 
 
-def _paths_of(loader: Any) -> list[str]:
-    """Image files opened while one sample is drawn here: workers' own are not seen."""
+def _sources_of(loader: Any) -> list[str | bytes]:
+    """Of images opened while some samples are drawn here: workers' own are not seen."""
     try:
         from PIL import Image
     except ImportError:
         return []
 
-    opened: list[str] = []
+    opened: list[str | bytes] = []
     original = Image.open
 
-    def watched(path: Any, *args: Any, **kwargs: Any) -> Any:
-        opened.append(str(path))
-        return original(path, *args, **kwargs)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        image = original(*args, **kwargs)
+        source = source_of(image)
+        if source is not None:
+            opened.append(source)
+        return image
 
     Image.open = watched  # type: ignore[assignment]
     try:

@@ -154,4 +154,8 @@ def told(gain: Gain, least: float) -> str:
     figure = gain.in_words
     if gain.low <= 1.0:
         return f"no gain beyond chance: {figure}"
-    return f"measured {figure}" + (f", less than {least:.2f}x" if gain.speedup < least else "")
+    if gain.speedup >= least:
+        return f"measured {figure}"
+    if f"{gain.speedup:.2f}" == f"{least:.2f}":
+        figure = gain.in_digits(4)
+    return f"measured {figure}, less than {least:.2f}x"

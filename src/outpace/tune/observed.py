@@ -37,7 +37,7 @@ from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
 from outpace.tune.files import EVIDENCE, PROGRESS_EVERY_S, STATUS, has_steps, tell, write
-from outpace.tune.ranks import several_ranks
+from outpace.tune.ranks import several_ranks, world
 
 
 class Observed:
@@ -134,7 +134,9 @@ class Observed:
         )
         names = {"from_step", "before_s", "mixes"} & self.spec.keys()
         run = msgspec.structs.replace(found.run, **{name: self.spec[name] for name in names})
-        return msgspec.structs.replace(found, run=run, cache_limits=self.cache_limits)
+        return msgspec.structs.replace(
+            found, run=run, cache_limits=self.cache_limits, world=world()
+        )
 
     def tell(
         self,

@@ -153,7 +153,8 @@ def _prove_quality(
         return None, proof, first
     last_s = seeds * recipe_run_s(evidence, [*base, *rest], size.steps)
     fits = monotonic() + last_s <= deadline
-    return proof, quality([*first, *last]) if fits else NO_TIME, last
+    too_long = msgspec.structs.replace(NO_TIME, needed_s=last_s)
+    return proof, quality([*first, *last]) if fits else too_long, last
 
 
 def split(evidence: Evidence, rest: list[Trial]) -> tuple[list[Trial], list[Trial]]:

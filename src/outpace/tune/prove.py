@@ -35,11 +35,20 @@ SMALLER_IS_BETTER = re.compile(
     re.IGNORECASE,
 )
 LARGER_IS_BETTER = re.compile(
-    r"(?<![a-z])acc(?!e|u(?!rac))|accurac|(?<![a-z])precision|recall|score|reward|likelihood|correlation|"
+    r"(?<![a-z])acc(?!e|u(?!rac))|accurac|(?<![a-z])precision|recall|score|reward|likelihood|"
     r"dice|bleu|rouge|psnr|ssim|jaccard|kappa|"
     r"(?<![a-z])(f1|f2|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
     re.IGNORECASE,
 )
+SKILL = re.compile(
+    r"(?<![a-z])(d2|skill)(?![a-z])|correlation(?!.*(loss|err|dist))", re.IGNORECASE
+)
+"""better the larger they are, whatever is lost or far apart: d2_log_loss_score, distance_correlation"""
+SPEED = re.compile(
+    r"(?<![a-z])(s|secs?|seconds|ms|minutes|time|elapsed|eta|fps|throughput|per_s|per_sec|per_second)$",
+    re.IGNORECASE,
+)
+"""names of times and speeds, which a recipe is to change: they tell nothing of how good a model is"""
 NEGATED = re.compile(
     r"(?<![a-z])(neg|negative|negated|minus|std|var|variance|gap|drop|diff)(?![a-z])", re.IGNORECASE
 )
@@ -82,7 +91,7 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
         reason = (
             f"the recipe's run made {len(other.values)} losses, and {len(base.values)} without it"
         )
-        return Proof(False, False, seeds=1, reason=reason, curves=curves)
+        return Proof(False, False, seeds=1, reason=reason, curves=curves, refuted=True)
     count = len(base.values)
     at = next((i for i in range(count) if not _same(base.values[i], other.values[i])), count)
     same = at == count and (base.state == other.state or not known)
@@ -103,7 +112,7 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
         else "the recipe should keep the bits, but weights or buffers differ after "
         f"{count or 'the same'} steps"
     )
-    return Proof(False, same, seeds=1, steps=count, reason=reason, curves=curves)
+    return Proof(False, same, seeds=1, steps=count, reason=reason, curves=curves, refuted=not same)
 
 
 def _same(one: float, other: float) -> bool:
@@ -139,9 +148,10 @@ def prove(
         curves += _curves(seed, base, other)
         if isinstance(base, str) or isinstance(other, str):
             failed = f"a run of the proof {other}"
-            return Proof(
+            proof = Proof(
                 True, False, seed, 0, margin, CONFIDENCE, reason=failed, curves=tuple(curves)
             )
+            return msgspec.structs.replace(proof, refuted=not isinstance(base, str))
         pairs.append((base, other))
         last = len(pairs) == most or (len(pairs) >= seeds and not enough_time())
         if last or len(pairs) == seeds:
@@ -176,7 +186,7 @@ def judge(
     count = min(min(len(b.values), len(o.values)) for b, o in pairs)
     proof = Proof(True, False, len(pairs), count, margin, confidence, curves=tuple(curves))
     if reason := _unlike(pairs):
-        return msgspec.structs.replace(proof, reason=reason)
+        return msgspec.structs.replace(proof, reason=reason, refuted=True)
     measures = list(measured(pairs, count if by_loss else 0))
     awaited = any(run.awaited for pair in pairs for run in pair)
     missing = NO_LOSS if by_loss else LATER if awaited else NO_METRIC
@@ -197,6 +207,7 @@ def judge(
             difference=mean / measure.whole,
             high=high,
             measure=measure.name,
+            refuted=mean / measure.whole >= margin,
         )
 
     return max(map(judged, measures), key=lambda one: one.high or 0.0)
@@ -206,12 +217,12 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
     """What the pairs are judged by: each metric that tells runs apart, and the loss.
 
     One that no run of the recipe changes tells nothing: it was reported before training, or it is the
-    number of the epoch. A loss that does not fall says nothing either, where there is a metric.
+    number of the epoch. Nor does one of a time or a speed. A loss that does not fall says nothing either, where there is a metric.
     """
     found = []
     for name in pairs[0][0].metrics:
         falls = [b.metrics[name] - o.metrics[name] for b, o in pairs]
-        if any(falls):
+        if any(falls) and (larger_is_better(name) is not None or not SPEED.search(name)):
             whole = sum(abs(b.metrics[name]) for b, _ in pairs) / len(pairs)
             sign, told = direction(name, falls)
             told = "reported loss" if told == "loss" else told  # which is no share of a fall
@@ -228,6 +239,8 @@ def larger_is_better(name: str) -> bool | None:
     """Whether larger values of a metric of that name are better; None where the name does not say."""
     if NEGATED.search(name):
         return None
+    if SKILL.search(name):
+        return True
     if SMALLER_IS_BETTER.search(name):
         return False
     return True if LARGER_IS_BETTER.search(name) else None

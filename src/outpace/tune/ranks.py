@@ -43,9 +43,14 @@ class Schedule:
     rounds: int
 
 
+def world() -> int:
+    """Processes that train together, as their launcher tells each of them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def several_ranks() -> bool:
     """Whether this process is one of several that train together."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return world() > 1
 
 
 def beside() -> list[int]:

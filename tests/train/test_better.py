@@ -58,6 +58,8 @@ class Says:
         (named("negative_log_likelihood"), False),
         (named("neg_log_likelihood"), False),
         (named("log_likelihood"), True),
+        (named("NegativeLogLikelihood"), False),
+        (named("MyLogLikelihood"), True),
         (named("brier_skill_score"), True),
         (named("d2_absolute_error_score"), True),
         (named("distance_correlation"), True),

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from outpace.errors import DataError, UsageError
-from outpace.train.optimizers import Rates, groups, matrices
+from outpace.train.optimizers import Rates, groups, has_own_optimizer, matrices
 from outpace.train.rate import PART, usual_rate
 from outpace.train.run import Run
-from outpace.train.strategies import Constant, Divergence, OneCycle
+from outpace.train.strategies import Constant, Divergence, OneCycle, Sgd, Strategy
 from tests.train.toys import Stop, deep, fit, model
 
 
@@ -129,7 +129,7 @@ def betas(**given: Any) -> tuple[set[float], list[str]]:
             for group in run.optimizer.param_groups:
                 seen.add(group["betas"][0] if "betas" in group else group["momentum"])
 
-    result = fit(strategies=[OneCycle()], callbacks=[Seen()], **given)
+    result = fit(callbacks=[Seen()], **{"strategies": [OneCycle()], **given})
     return seen, [note for note in result.notes if "momentum" in note]
 
 
@@ -148,9 +148,34 @@ def test_that_the_momentum_of_a_given_optimizer_is_cycled_is_told() -> None:
     seen, notes = betas(model=net, optimizer=adam)
     assert len(seen) > 10
     (note,) = notes
-    assert "the momentum of optimizer= goes from 0.95 to 0.85 and back" in note
+    assert "the momentum of the optimizer goes from 0.95 to 0.85 and back" in note
     assert adam.param_groups[0]["betas"] == (0.8, 0.9)
     assert betas()[1] == []
+
+
+def test_a_momentum_that_was_asked_for_and_is_cycled_is_told() -> None:
+    for momentum, told in ((0.99, 1), (0.9, 0)):
+        _, notes = betas(strategies=[OneCycle(rate=0.01), Sgd(momentum=momentum)])
+        assert sum("the momentum of the optimizer goes" in note for note in notes) == told
+
+
+class Own(Strategy):
+    name = "own"
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.RMSprop(model.parameters(), 0.01)
+
+
+def test_an_optimizer_that_the_user_has_set_is_known_for_one() -> None:
+    assert has_own_optimizer(OneCycle(weight_decay=0.1))
+    assert has_own_optimizer(Own())
+    assert not any(map(has_own_optimizer, (OneCycle(), Constant(rate=0.1), Divergence())))
+
+
+def test_a_decay_that_counts_for_nothing_is_told() -> None:
+    told = "one_cycle: its optimizer is not used, as sgd sets one: give that its weight_decay"
+    assert told in fit(strategies=[OneCycle(0.01, weight_decay=0.1), Sgd()]).notes
+    assert told not in fit(strategies=[OneCycle(0.01), Sgd(weight_decay=0.1)]).notes
 
 
 # --- what decays -----------------------------------------------------------------------------

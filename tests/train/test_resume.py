@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,43 @@ from tests.train.toys import (
 )
 
 
+class Stateful:
+    """Goes on by its own state; as torchdata's DataLoader, each iterator draws a seed for workers."""
+
+    def __init__(self, size: int) -> None:
+        self.batches = ready(size=size)
+        self.epoch = self.given = 0
+        self.goes_on = False
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        torch.empty((), dtype=torch.int64).random_()
+        if not self.goes_on:
+            self.epoch, self.given = self.epoch + 1, 0
+        self.goes_on = False
+        return self._epoch()
+
+    def _epoch(self) -> Iterator[Any]:
+        chance = torch.Generator().manual_seed(self.epoch)
+        for index in torch.randperm(len(self), generator=chance).tolist()[self.given :]:
+            self.given += 1
+            yield self.batches[index]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch, self.given, self.goes_on = state["epoch"], state["given"], True
+
+
 @pytest.mark.parametrize(
     ("way", "at"),
     [
         *itertools.product(
-            ("batches", "Loader", "DataLoader", "own generator"), (1, 7, 9, 10, 11, 25, 39)
+            ("batches", "Loader", "DataLoader", "own generator", "stateful"),
+            (1, 7, 9, 10, 11, 25, 39),
         ),
         ("persistent workers", 25),
     ],
@@ -51,6 +84,7 @@ def test_it_goes_on_from_any_step(tmp_path: Path, way: str, at: int) -> None:
         data = TensorDataset(*points())
         train = {
             "batches": ready,
+            "stateful": lambda: Stateful(24),
             "Loader": lambda: Loader(data, 24, executor="none"),
             "DataLoader": lambda: DataLoader(data, 24, shuffle=True),
             "own generator": lambda: DataLoader(
@@ -446,6 +480,55 @@ def test_a_loss_goes_on_that_learns_and_remembers(tmp_path: Path) -> None:
     goes_on_exactly(go, tmp_path / "cut", 17, whole)
     assert same(dict(losses[-1].state_dict()), dict(losses[0].state_dict()))
     assert float(losses[0].scale.detach()) != 1.0
+
+
+def test_a_weight_goes_on_that_the_optimizer_alone_has(tmp_path: Path) -> None:
+    """A loss that is a function looks it up."""
+    scales: list[torch.nn.Parameter] = []
+
+    def go(folder: Path, **given: Any) -> Any:
+        net, scale = model(), torch.nn.Parameter(torch.zeros(()))
+        scales.append(scale)
+
+        def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(outputs * scale.exp(), targets)
+
+        optimizer = torch.optim.AdamW([*net.parameters(), scale], 0.02)
+        given = {"model": net, "loss": loss, "optimizer": optimizer, **given}
+        return fit(checkpoint=folder, every=0, strategies=[OneCycle()], **given)
+
+    whole = go(tmp_path / "whole")
+    goes_on_exactly(go, tmp_path / "cut", 17, whole)
+    assert scales[-1].item() == scales[0].item() != 0.0
+
+
+class Regularised(torch.nn.Module):
+    """Holds the model, of which it is to make the weights small."""
+
+    def __init__(self, net: torch.nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        squares = sum(weight.square().sum() for weight in self.net.parameters())
+        return torch.nn.functional.cross_entropy(outputs, targets) + 1e-4 * squares
+
+
+def test_a_loss_that_holds_the_model_does_not_undo_its_averaging() -> None:
+    net = model()
+    result = fit(model=net, loss=Regularised(net), strategies=[OneCycle(rate=0.03), Ema(0.9)])
+    assert same(dict(net.state_dict()), dict(result.weights))
+
+
+def test_what_rates_were_tried_is_told_after_a_resume(tmp_path: Path) -> None:
+    def go(**given: Any) -> Any:
+        return fit(checkpoint=tmp_path, strategies="auto", epochs=40, **given)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(callbacks=[Stop(200)], every=0)
+    first = go()
+    assert first.rates is not None
+    assert go().rates == first.rates
 
 
 def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:

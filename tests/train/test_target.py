@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.train.strategies import Constant, Plateau
 from outpace.train.trials import FORWARD
@@ -61,3 +63,18 @@ def test_it_is_looked_for_when_that_was_asked_for() -> None:
 def test_who_counts_in_validations_has_one_an_epoch() -> None:
     rows = trained(4, target=1e-9, strategies=[Plateau(rate=0.003)]).history
     assert [row.step for row in rows] == [3000, 6000]
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from (sample for x, y in long_epoch(4) for sample in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize("strategies", ["auto", ["auto", "early_stopping"]])
+def test_an_epoch_without_an_end_is_ended_by_it_too(strategies: Any) -> None:
+    """Also where others count in validations, of which there would be none."""
+    stream = DataLoader(Endless(), batch_size=8)
+    result = trained(4, train=stream, epochs=None, target=0.3, strategies=strategies)
+    assert result.stopped == "target"
+    assert len(result.history) >= 1

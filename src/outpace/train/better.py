@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from outpace.errors import UsageError
+from outpace.tune.prove import WORDS
 from outpace.tune.prove import larger_is_better as by_name
 
 NOT_TOLD = "metric= is taken to be better the larger it is: say larger_is_better=False if it is not"
@@ -22,8 +23,6 @@ VAGUE = re.compile(
     re.IGNORECASE,
 )
 """an interval's or an energy's score is better the smaller it is"""
-PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
-"""where the words of MyMAE meet"""
 TURNED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)_?(log_?)?likelihood", re.IGNORECASE)
 FALLS = re.compile(r"_(gap|drop|diff)$", re.IGNORECASE)
 SMALLER = BY_NAME.format("smaller", True)
@@ -42,7 +41,7 @@ def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
     if isinstance(own, bool):
         return own, ""
     name = name_of(metric)
-    for each in (name, PARTS.sub("_", name)):
+    for each in (name, WORDS.sub("_", name)):
         told = by_name(each)
         if told is not None:
             larger = "larger" if told else "smaller"

@@ -99,13 +99,16 @@ class Checkpoints:
         for part in (best, *self.folder.glob(f"{STEP}.part")):
             part.unlink(missing_ok=True)  # a writer was killed
         problem: Exception | None = None
+        unread: list[str] = []
         for path in self.paths():
             try:
                 state = read(path)
             except UNREADABLE as error:
                 problem = error
-                self.say(f"{path} cannot be read ({error}): the one before it is taken")
+                unread.append(f"{path} cannot be read ({error}): the one before it is taken")
             else:
+                for told in unread:
+                    self.say(told)
                 return path, state
         if problem is not None:
             hint = "name another folder, or delete this one to begin anew"

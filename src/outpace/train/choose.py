@@ -29,6 +29,7 @@ from outpace.train.expected import expected
 from outpace.train.facts import Facts, facts_of
 from outpace.train.rate import LONG
 from outpace.train.result import Choice, Spent
+from outpace.train.optimizers import has_own_optimizer
 from outpace.train.strategies import STRATEGIES, Accumulation, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
 from outpace.train.strategies.lr_finder import FEWEST_STEPS, LEAST, WITH_TRIALS, cost
@@ -185,7 +186,8 @@ class Choosing:
         found = []
         for candidate in CANDIDATES:
             why = candidate.why(facts) if candidate.by == by else None
-            if why is None or (candidate.own_optimizer and self.parts.optimizer is not None):
+            given = self.parts.optimizer is not None or any(map(has_own_optimizer, self.own))
+            if why is None or (candidate.own_optimizer and given):
                 continue
             if self.goes(candidate):
                 gives = expected(candidate.name, facts)

@@ -1,7 +1,8 @@
 """How much of a training's time and steps is used, and whether there is enough left for one more step.
 
 What an ending takes, a last validation and a checkpoint, is measured on the way and kept free. Steps
-are judged by the last few: a budget is overrun by at most what a step takes longer than those.
+are judged by the last few: a budget is overrun by at most what a step takes longer than those, once there
+were three.
 """
 
 from __future__ import annotations

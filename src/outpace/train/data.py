@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, final
 
@@ -158,7 +159,10 @@ class Batches:
             self.passed = (0, 0)
         self._tell_epoch()
         if self.stateful:
-            return iter(self.source)
+            # It goes on with its own state; what it draws for its workers was drawn before.
+            draws = going_on and not isinstance(self.source, Loader)
+            with generators_kept(*self.generators) if draws else nullcontext():
+                return iter(self.source)
         if not going_on or self._random is None:
             self._random = {**random_states(), OWN: self._states()}
             self._drew, self._looked_at = self._draws, True
@@ -232,9 +236,9 @@ class Batches:
             return taken(self.seen, count, go_on)
         if isinstance(self.source, Loader):
             self.source.leave()  # else what another training had left of an epoch would be gone on with
-        state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
         self._looked_at = True
         with generators_kept(*self.generators):
+            state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
             batches = iter(self.source)
             # Whether to go on is asked of all ranks at once.
             drawn = (

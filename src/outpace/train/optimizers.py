@@ -77,6 +77,26 @@ def optimizer_for(
     return next((each for each in made if each is not None), None) or adamw(model)
 
 
+def has_own_optimizer(strategy: Strategy) -> bool:
+    """Whether a strategy brings an optimizer that the user has set in it: of another decay, or of a class of
+    the user's.
+    """
+    kind = type(strategy)
+    decay = inspect.signature(kind).parameters.get("weight_decay")
+    if not kind.__module__.startswith(f"{__package__}."):
+        return "optimizer" in vars(kind)
+    return decay is not None and getattr(strategy, "weight_decay", None) != decay.default
+
+
+def unused_decay(strategies: Sequence[Strategy]) -> str:
+    """What is told where such a decay counts for nothing, as another strategy sets the optimizer."""
+    sets = next((each.name for each in strategies if "the optimizer" in each.sets), None)
+    lost = [each.name for each in strategies if each.name != sets and has_own_optimizer(each)]
+    if sets is None or not lost:
+        return ""
+    return f"{lost[0]}: its optimizer is not used, as {sets} sets one: give that its weight_decay"
+
+
 def check_steps(optimizer: torch.optim.Optimizer) -> None:
     """Raise UsageError for one that does not step by gradients and a rate alone."""
     kind = type(optimizer).__name__

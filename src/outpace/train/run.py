@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,9 @@ from outpace.train.strategies.base import Events
 
 if TYPE_CHECKING:
     from outpace.train.sharding import Shards
+
+LONE = "optimizer."
+"""what the names of weights begin with that the optimizer alone has; their numbers follow"""
 
 
 @final
@@ -272,10 +276,16 @@ class Run:
         }
 
     def of_loss(self) -> dict[str, torch.Tensor]:
-        """What the loss has for itself and keeps from step to step."""
-        return self.objective.own(
-            w for group in self.optimizer.param_groups for w in group["params"]
-        )
+        """What the loss has for itself and keeps from step to step, and weights that no module has which is
+        known here: a temperature, say, that a loss function looks up. Nothing of the model's.
+        """
+        learned = [w for group in self.optimizer.param_groups for w in group["params"]]
+        models = {id(each) for each in (*self.module.parameters(), *self.module.buffers())}
+        own = self.objective.own(learned)
+        losses = (each.parameters() for each in self.objective.losses.values())
+        known = models.union(id(each) for each in itertools.chain(*losses))
+        others = {f"{LONE}{i}": w for i, w in enumerate(learned) if id(w) not in known}
+        return {name: each for name, each in own.items() if id(each) not in models} | others
 
     def exchange(self) -> None:
         """Between ranks: what the loss has for itself, as a model that they share does with its own."""

@@ -19,6 +19,7 @@ from outpace.train.layers import set_learning
 from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.strategies.base import LAST, Strategy
+from outpace.train.strategies.restarts import Restarts
 
 EARLY = 0.1
 """of the budget after which there is a first checkpoint, where ``every`` is longer"""
@@ -83,6 +84,8 @@ def first_batches(run: Run) -> None:
 def check_course(run: Run) -> None:
     """Raise DataError where a training that had come to its end is to be longer, and would learn nothing."""
     ended = run.over() is not None or not run.clock.left(run.step)
+    if any(isinstance(each, Restarts) and each.rises(run) for each in run.events.strategies):
+        return
     if run.longer and run.rates.factor < LEAST_FACTOR and not ended:
         assert run.checkpoints is not None
         raise DataError(

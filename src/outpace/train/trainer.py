@@ -35,7 +35,13 @@ from outpace.train.facts import has_batch_norm
 from outpace.train.layers import copyable, fit_buffers, with_later_buffers
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
-from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
+from outpace.train.optimizers import (
+    Given,
+    copies,
+    optimizer_for,
+    settings_kept,
+    unused_decay,
+)
 from outpace.train.progress import Telling, ended, interrupted
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Spent
@@ -302,6 +308,10 @@ class Trainer:
         run.notes += [*reasons, left_out] if left_out else reasons
         if valid is not None and self.objective.unsure:
             run.note(self.objective.unsure)
+        if unused_settings := unused_decay(strategies):
+            run.note(unused_settings)
+        if valid is None and self.objective.metric is not None:
+            run.note("metric= judges nothing: there is no valid=")
         if unused:
             run.note(
                 f"{some(unused)}: the loss of the first batch gives them no gradient, so ranks look at each "
@@ -446,7 +456,8 @@ class Trainer:
 
     def data(self) -> tuple[Batches, Batches | None]:
         """Batches to learn from, and to validate on."""
-        lasts = isinstance(self.train, Loader) or getattr(self.train, "persistent_workers", False)
+        goes_on = hasattr(self.train, "state_dict") and hasattr(self.train, "load_state_dict")
+        lasts = goes_on or getattr(self.train, "persistent_workers", False)
         if lasts and self.train is self.valid:
             kind = type(self.train).__name__
             raise UsageError(
@@ -477,7 +488,7 @@ class Trainer:
         if self.checkpoint is not None and ranks.leads():
             try:
                 write(self.checkpoint / BEST, weights)
-            except OSError as error:
+            except Exception as error:  # of what a model puts into its state, too
                 run.note(f"the best weights are in the result only: {error}")
         if run.checkpoints is not None and (why := run.checkpoints.lost()):
             run.note(why)

@@ -49,6 +49,8 @@ SPEED = re.compile(
     re.IGNORECASE,
 )
 """names of times and speeds, which a recipe is to change: they tell nothing of how good a model is"""
+WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""where the words of MyMAE meet"""
 NEGATED = re.compile(
     r"(?<![a-z])(neg|negative|negated|minus|std|var|variance|gap|drop|diff)(?![a-z])", re.IGNORECASE
 )
@@ -237,7 +239,7 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
 
 def larger_is_better(name: str) -> bool | None:
     """Whether larger values of a metric of that name are better; None where the name does not say."""
-    if NEGATED.search(name):
+    if NEGATED.search(WORDS.sub("_", name)):
         return None
     if SKILL.search(name):
         return True

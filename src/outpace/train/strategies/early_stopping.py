@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from outpace.train.stall import learnt, stalled
 from outpace.train.strategies.base import FALLING, Strategy, unfolding
+from outpace.train.strategies.target import validate_now_and_then
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -43,6 +44,11 @@ class EarlyStopping(Strategy):
         """It may have ended before. A rate that was lowered since is for the next validation to notice."""
         if self.ended:
             run.end("early stopping")
+
+    def step_end(self, run: Run) -> None:
+        """An epoch may have no end."""
+        if not run.train.whole:
+            validate_now_and_then(run)
 
     def validated(self, run: Run) -> None:
         """End training where it has stalled."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+import msgspec
+
 from outpace.errors import OutpaceError, UsageError
 from outpace.records.training import Rates
 from outpace.train import ranks
@@ -67,6 +69,8 @@ class LrFinder(Strategy):
             raise UsageError(f"steps={steps}", f"give {FEWEST_STEPS} or more: fewer tell nothing")
         self.given, self.steps = steps, steps or STEPS
         self.made: Climb | None = None
+        self.made_before: Rates | None = None
+        """what was told of them before a resume"""
         self.found: Found | None = None
         self.most = math.inf
         """where all rates that were tried have raised the loss one below them"""
@@ -75,7 +79,7 @@ class LrFinder(Strategy):
 
     def prepare(self, run: Run) -> None:
         """Nothing was found yet."""
-        self.made, self.found, self.most = None, None, math.inf
+        self.made, self.made_before, self.found, self.most = None, None, None, math.inf
         soon = any(each.name == "target" for each in run.events.strategies)
         self.steps = self.given or (FEWEST_STEPS if soon else STEPS)
 
@@ -116,11 +120,19 @@ class LrFinder(Strategy):
 
     @property
     def rates(self) -> Rates | None:
-        """Its short trainings as a record; None where it has made none."""
+        """Its short trainings as a record, those before a resume too; None where it has made none."""
         if self.made is None:
-            return None
+            return self.made_before
         points = tuple((point.rate, finite(point.loss)) for point in self.made.points)
         return Rates(self.made.steps, finite(self.made.before), points, self.found)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What its short trainings have told."""
+        return {"rates": msgspec.to_builtins(self.rates)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Keep it: nothing is tried again."""
+        self.made_before = msgspec.convert(state.get("rates"), Rates | None)
 
     def svg(self) -> str:
         """A drawing of its short trainings. Raises UsageError where it has made none."""

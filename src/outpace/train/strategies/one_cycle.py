@@ -9,6 +9,7 @@ import torch
 from outpace.plan.schedule import rate as share
 from outpace.train.optimizers import adamw, has_momentum, set_momentum
 from outpace.train.strategies.base import Course
+from outpace.train.strategies.sgd import Sgd
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -53,10 +54,13 @@ class OneCycle(Course):
     def begin(self, run: Run) -> None:
         """The first step's rate."""
         super().begin(run)
-        if self.momentum and run.given and any(map(has_momentum, run.optimizer.param_groups)):
+        asked = run.given or any(
+            isinstance(each, Sgd) and each.momentum != Sgd().momentum for each in run.events.strategies
+        )
+        if self.momentum and asked and any(map(has_momentum, run.optimizer.param_groups)):
             high, low = self.momentum
             run.note(
-                f"one_cycle: the momentum of optimizer= goes from {high:g} to {low:g} and back; "
+                f"one_cycle: the momentum of the optimizer goes from {high:g} to {low:g} and back; "
                 "OneCycle(momentum=None) leaves it as it is"
             )
         self.cell = None

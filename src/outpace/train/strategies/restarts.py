@@ -112,6 +112,10 @@ class Restarts(Course):
         """The cycle that training is in, and which share of it is over."""
         return place(run.clock.used, self.cycles, self.factor)
 
+    def rises(self, run: Run) -> bool:
+        """Whether another cycle follows."""
+        return self.at(run)[0] < self.cycles - 1
+
     def state_dict(self) -> dict[str, Any]:
         """How many cycles there are."""
         return {"cycles": self.cycles}

@@ -27,8 +27,8 @@ class Target(Strategy):
 
     What: the metric, or the validation loss where there is no metric, is compared with ``target`` after
     each validation; the time that it took is in the result. Where nobody says how often to validate
-    (``validate_every``), that is done within long epochs too, for a twentieth of the time, unless
-    plateau or early_stopping counts in validations.
+    (``validate_every``), that is done within long epochs too, for a twentieth of the time; not where
+    plateau or early_stopping counts in validations, and it is known how long an epoch is.
     Helps: where a model that is good enough, soon, is worth more than a better one later.
     Harms: a first validation above the target may be luck; where each one is noisy the model is worse
     than the target on other data. one_cycle, which plans for the whole budget, gets there late: use
@@ -49,12 +49,9 @@ class Target(Strategy):
 
     def step_end(self, run: Run) -> None:
         """An epoch may be much longer than it takes to the target."""
-        if run.validate_every is not None or run.step < FEWEST:
-            return
-        last = run.history[-1].step if run.history else 0
-        apart = max(FEWEST, OFTEN * run.clock.validation_steps, LATE * run.step)
-        if run.step - last >= apart and not any(s.name in PATIENT for s in run.events.strategies):
-            run.asked = run.valid is not None
+        counts = any(each.name in PATIENT for each in run.events.strategies)
+        if not (counts and run.train.whole):
+            validate_now_and_then(run)
 
     def validated(self, run: Run) -> None:
         """End training where it is reached."""
@@ -67,3 +64,13 @@ class Target(Strategy):
         if run.reached_s is None and run.cost(row) <= wanted + ROUNDING * abs(wanted):
             run.reached_s = row.seconds
             run.end("target")
+
+
+def validate_now_and_then(run: Run) -> None:
+    """Ask for a validation within an epoch where one is due, and nobody said how often."""
+    if run.validate_every is not None or run.step < FEWEST:
+        return
+    last = run.history[-1].step if run.history else 0
+    apart = max(FEWEST, OFTEN * run.clock.validation_steps, LATE * run.step)
+    if run.step - last >= apart:
+        run.asked = run.valid is not None

@@ -106,7 +106,7 @@ def test_text_from_outside_is_only_text() -> None:
 def test_says_what_the_session_holds() -> None:
     text = " ".join(Page(render_html(made.images_tuned())).text.split())
     for part in (
-        "3.42× as fast (3.27–3.58, measured), and the model is proven no worse.",
+        "3.42× as fast (3.27–3.58, measured), and the training loss is proven no worse.",
         "58.6 % 34.1 s",
         "a step waits 161 ms of 231 ms for its batch",
         "measured slower: two workers and two compute threads share two cores",

@@ -6,6 +6,7 @@ And the streams that whoever started us has closed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import sys

@@ -30,7 +30,7 @@ class Target(msgspec.Struct, frozen=True):
 
 def trains(words: Sequence[str]) -> str:
     """The file or module of a command line that trains, whatever launches it; nothing for no words."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == "-m" and not following.startswith("torch."):
             return following
         if word.endswith(".py"):

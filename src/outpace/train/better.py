@@ -19,7 +19,7 @@ BY_NAME = (
     "metric= is taken to be better the {} it is, by its name: say larger_is_better={} if it is not"
 )
 VAGUE = re.compile(
-    r"(?!.*(f\d|acc|auc|roc|r2|recall|precision|dice|jaccard|bleu|rouge|brier|iou|map)).*score",
+    r"(?!.*(f\d|d2|skill|acc|auc|roc|r2|recall|precision|dice|jaccard|bleu|rouge|brier|iou|map)).*score",
     re.IGNORECASE,
 )
 """an interval's or an energy's score is better the smaller it is"""

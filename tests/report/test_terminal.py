@@ -53,7 +53,7 @@ def test_text_from_outside_cannot_steer_the_terminal() -> None:
 def test_verdict_comes_first_then_ledger_findings_trials_proof_next() -> None:
     said = printed(made.images_tuned(), folder=".outpace/latest")
     order = [
-        "3.42× as fast (3.27–3.58, measured), and the training loss is proven no worse.",
+        "3.42× as fast (3.27–3.58, measured), and the training loss is proven no",
         "Where the time went",
         "What would be gained",
         "Remedies tried",

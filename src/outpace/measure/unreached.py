@@ -10,6 +10,7 @@ trains already.
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
 from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
@@ -155,9 +156,9 @@ def _trains(function: FunctionType) -> bool:
         following = []
         for each in functions:
             seen.add(each.__code__)
-            used = set(_names(each.__code__))
-            names |= used
-            called = (each.__globals__.get(name) for name in used)
+            names.update(_names(each.__code__))
+            # Not every name: `model.train()` is no call of a function `train`.
+            called = (each.__globals__.get(name) for name in set(_looked_up(each.__code__)))
             following += [
                 one
                 for one in called
@@ -174,3 +175,13 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _looked_up(code: CodeType) -> Iterator[str]:
+    """Names that stand for something by themselves, and are no attributes."""
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield one.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _looked_up(constant)

@@ -301,6 +301,14 @@ def ignored_seconds(evidence: Evidence) -> float:
     return share * _computing(evidence) if share >= LEAST_IGNORED else 0.0
 
 
+def sliced_seconds(evidence: Evidence) -> float:
+    """Seconds of a step in gradients of slices, each as large as what it is a slice of."""
+    compute = evidence.compute
+    if not compute.counted_s:
+        return 0.0
+    return min(1.0, compute.sliced_s / compute.counted_s) * compute_cost(evidence)
+
+
 def double_seconds(evidence: Evidence) -> tuple[float, float, float]:
     """Seconds of a step that float64 costs in a part of a model: at the least, usually, at the most."""
     compute = evidence.compute

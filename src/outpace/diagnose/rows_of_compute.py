@@ -26,6 +26,7 @@ from outpace.diagnose.costs import (
     one_call,
     others_at_bandwidth,
     products_seconds,
+    sliced_seconds,
     spared_by,
     untouched_seconds,
     updating_seconds,
@@ -207,7 +208,8 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     at_best = ceiling_seconds(evidence)
     moving = moving_seconds(evidence) + untouched_seconds(evidence)
     least_doubled, doubled, most_doubled = double_seconds(evidence)
-    taken = max(0.0, total - fixed - moving - doubled)
+    sliced = sliced_seconds(evidence)
+    taken = max(0.0, total - fixed - moving - doubled - sliced)
     unknown, most = None, 0.0
     if not evidence.compute.operations:
         unknown = "how far they are from this machine's ceiling"
@@ -259,7 +261,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     rest = low = high = 0.0
     products = min(taken, products_seconds(evidence))
     if at_best >= FAR_BELOW * taken:  # else how soon these operations could be done is not known
-        least = min(products, total - most_fixed - moving - most_doubled)
+        least = min(products, total - most_fixed - moving - most_doubled - sliced)
         most = total - least_fixed - SURELY_MOVED * moving - least_doubled
         rest = max(0.0, products - at_best)  # nor is it of the others
         low = 0.95 * least - 1.1 * at_best

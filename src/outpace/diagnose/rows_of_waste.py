@@ -15,6 +15,7 @@ from outpace.diagnose.costs import (
     double_seconds,
     ignored_seconds,
     of_step,
+    sliced_seconds,
     untouched_seconds,
 )
 from outpace.diagnose.told import Told, in_ms
@@ -113,6 +114,20 @@ def doubled(evidence: Evidence) -> Iterator[Told]:
             f"numbers come to be in float64 here{by}, in which {in_ms(compute.double_s, cost.whole_s)} "
             "of a step are computed, though the model's weights are not: with .float() on what is, half the "
             f"bytes are moved, {gives}",
+        )
+
+
+def sliced_in_loops(evidence: Evidence) -> Iterator[Told]:
+    """Slices that a loop takes of one tensor, each with a gradient as large as all of it."""
+    seconds, compute = sliced_seconds(evidence), evidence.compute
+    if seconds >= LEAST_USELESS * compute_cost(evidence):
+        cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
+        yield Told(
+            cost,
+            compute.sliced_where,
+            f"a loop takes {compute.sliced} slices of one tensor, the gradient of each is made as large as all "
+            f"of it, and they are added up: that takes {in_ms(seconds, cost.whole_s)} of a step. unbind() before "
+            "the loop gives the same slices, and one gradient for all",
         )
 
 

@@ -150,6 +150,13 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line at which numbers come to be in float64"""
     double_by: str = ""
     """the attribute of a module that brings them there"""
+    sliced_s: float = 0.0
+    """seconds of the counted step in which gradients of slices were made as large as what they are of, and
+    added up, beyond one for all of them"""
+    sliced: int = 0
+    """slices of the tensor of which they took longest"""
+    sliced_where: str | None = None
+    """file:line that takes these"""
     ignored: float = 0.0
     """share of the loss's targets that it is told to ignore"""
     ignored_s: float = 0.0

@@ -29,6 +29,7 @@ from outpace.measure.ignored import Ignored
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
 from outpace.measure.origins import Origins
+from outpace.measure.sliced import Sliced
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
 from outpace.measure.zeroed import zeroed
@@ -80,7 +81,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.buffers = changes_of(self.root)
         self.updating_far_s = 0.0
         """of an optimizer's operators on more than the caches hold"""
-        self.doubled = Doubled(self.root)
+        self.doubled, self.sliced = Doubled(self.root), Sliced()
         self.recomputed_s = 0.0
         self.recomputed_bytes = 0
         """what is made in the forward pass and computed again later, of which not all would be kept"""
@@ -121,6 +122,9 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             self.doubled.see(operator, args, kwargs, out, self.took_s)
             if frame is not None and phase == "forward":
                 self.doubled.meet(args, out, frame)
+                self.sliced.meet(name_of(operator), args, frame)
+            elif phase == "backward":
+                self.sliced.see(name_of(operator), args, out, self.took_s)
             if phase == "optimizer":
                 self.updating_far_s += self.count.far_s - far_s
             if self.recompute is not None and self.recompute.inside and phase == "forward":
@@ -189,6 +193,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         double_spared=counter.doubled.spared(),
         double_where=counter.doubled.where,
         double_by=counter.doubled.by,
+        **_sliced(counter, on_cpu),
         untouched_bytes=counter.waste.untouched_bytes(),
         spent=longest(counter.count),
         autocast=counter.count.half,
@@ -205,6 +210,12 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def _sliced(counter: ModelCounter, on_cpu: bool) -> dict[str, Any]:
+    """Gradients of slices that a loop takes, each as large as what is sliced."""
+    worst = counter.sliced.worst() if on_cpu else None
+    return dict(zip(("sliced_s", "sliced", "sliced_where"), worst, strict=True)) if worst else {}
 
 
 def _share_empty(counter: ModelCounter, on_cpu: bool) -> float:

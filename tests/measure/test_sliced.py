@@ -11,6 +11,7 @@ import torch
 
 from outpace.measure.dispatch import OperatorWatch, name_of, phase
 from outpace.measure.sliced import FEWEST, Sliced
+from outpace.seams.where import user_frame
 
 
 class Watch(OperatorWatch):  # type: ignore[no-untyped-call]
@@ -22,7 +23,7 @@ class Watch(OperatorWatch):  # type: ignore[no-untyped-call]
         if phase() == "backward":
             self.sliced.see(name_of(operator), args, out, self.took_s)
         elif phase() == "forward":
-            self.sliced.meet(name_of(operator), args, sys._getframe(2))
+            self.sliced.meet(name_of(operator), args, user_frame(sys._getframe(1)))
 
 
 def selected(x: torch.Tensor) -> list[torch.Tensor]:

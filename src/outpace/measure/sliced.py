@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from outpace.measure.dispatch import tensors_in
+from outpace.measure.dispatch import address_of, tensors_in
 from outpace.seams.where import place
 
 SLICES = ("select", "slice")
@@ -34,10 +34,15 @@ class Cut:
 
 @dataclass
 class Sliced:
-    """Counts them in a step. ``summed``: seconds in which gradients of a shape were added up."""
+    """Counts them in a step. ``summed``: seconds in which gradients of a shape were added up; ``taken``: slices
+    of each tensor, by its memory.
+    """
 
     cuts: defaultdict[tuple[Shape, int], Cut] = field(default_factory=lambda: defaultdict(Cut))
-    summed: Counter[Shape] = field(default_factory=Counter)
+    summed: defaultdict[Shape, float] = field(default_factory=lambda: defaultdict(float))
+    taken: defaultdict[tuple[Shape, int], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
     places: defaultdict[tuple[Shape, int], Counter[str]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
@@ -46,7 +51,9 @@ class Sliced:
         """Note where the forward pass takes a slice."""
         if name in SLICES:
             whole, dim = args[0], args[1] if len(args) > 1 else 0
-            self.places[tuple(whole.shape), dim % max(1, whole.dim())][place(frame)] += 1
+            key = tuple(whole.shape), dim % max(1, whole.dim())
+            self.places[key][place(frame)] += 1
+            self.taken[key][address_of(whole)] += 1
 
     def see(self, name: str, args: Any, out: Any, took_s: float) -> None:
         """Count an operator of a backward pass."""
@@ -57,17 +64,24 @@ class Sliced:
                 cut.count, cut.seconds = cut.count + 1, cut.seconds + took_s
         elif name in SUMS and self.cuts:
             for made in tensors_in(out):
-                self.summed[tuple(made.shape)] += took_s  # type: ignore[assignment]
+                self.summed[tuple(made.shape)] += took_s
 
     def worst(self) -> tuple[float, int, str] | None:
-        """Seconds that one gradient for all slices would spare, over all shapes that are sliced in loops; how
-        many slices there are of those that take longest, and where these are taken.
+        """Seconds that one gradient for all slices would spare, over all that loops take; how many are taken of
+        the tensor of which they take longest, and where.
+
+        Sums are in place where nobody looks at them, and take about as long as what is added.
         """
-        loops = {key: cut for key, cut in self.cuts.items() if cut.count >= FEWEST and self.places[key]}
+        loops = {key: cut for key, cut in self.cuts.items() if self.slices(key) >= FEWEST}
         if not loops:
             return None
-        shapes = {shape for shape, _ in loops}
-        spared = sum(cut.seconds * (1 - 1 / cut.count) for cut in loops.values())
-        spared += sum(self.summed[shape] for shape in shapes)
-        key, most = max(loops.items(), key=lambda item: item[1].seconds)
-        return spared, most.count, self.places[key].most_common(1)[0][0]
+        made = defaultdict[Shape, float](float)
+        for key, cut in loops.items():
+            made[key[0]] += cut.seconds * (1 - 1 / self.slices(key))
+        spared = sum(seconds + min(seconds, self.summed[shape]) for shape, seconds in made.items())
+        key = max(loops, key=lambda key: loops[key].seconds)
+        return spared, self.slices(key), self.places[key].most_common(1)[0][0]
+
+    def slices(self, key: tuple[Shape, int]) -> int:
+        """That are taken of one tensor, and get gradients."""
+        return min(self.cuts[key].count, max(self.taken[key].values(), default=0))

@@ -1069,6 +1069,18 @@ def test_a_part_of_a_model_in_float64_is_laid_where_it_begins() -> None:
     assert "in 20% of that time, as tried" in surer.reason
 
 
+def test_slices_in_a_loop_are_laid_at_their_line() -> None:
+    """Of a step of 10 ms their gradients take half; of next to nothing nothing is told."""
+    spent = (Operators("mm", 10, 5e-3, 1e9, 1e6),)
+    seen = only_computing(spent=spent, sliced_s=2.5e-3, sliced=64, sliced_where="train.py:9")
+    first = next(one for one in findings(seen) if one.where == "train.py:9")
+    assert (first.bound, first.cause) == ("compute", "arithmetic")
+    assert first.gain.speedup == pytest.approx(10 / 5)
+    assert "takes 64 slices of one tensor" in first.reason
+    little = replace(seen, compute=replace(seen.compute, sliced_s=2.5e-4))
+    assert all(one.where != "train.py:9" for one in findings(little))
+
+
 def test_gradients_that_are_zeroed_are_laid_at_their_models_call() -> None:
     seen = only_computing(zeroed_s=2e-3, zeroed_where="train.py:9", zeroed_of="Generator")
     first = next(one for one in findings(seen) if one.where == "train.py:9")

@@ -7,6 +7,7 @@ some of the first steps, and some after the training was watched.
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
@@ -83,8 +84,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.ratios: list[float] = []
         self.stepped: set[int] = set()
         """optimizers (id) that made a step"""
-        self.first_gradients: dict[int, tuple[float, nn.Parameter]] = {}
-        """of optimizers (id): |gradient| / |weights| before the first update, and what has the largest"""
+        self.first_gradients: dict[int, tuple[float, weakref.ref[nn.Parameter]]] = {}
+        """of optimizers (id): |gradient| / |weights| before the first update, and what has the largest; not held,
+        as a script may make models without end"""
         self.from_zero: set[int] = set()
         """parameters (id) that were zero before it, as one of an adapter's two"""
         self.gradients: dict[str, list[float]] = {}
@@ -343,7 +345,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             largest = max(range(len(matrices)), key=gradients.__getitem__)
             ratio = math.hypot(*gradients) / weights
             finite = ratio if math.isfinite(ratio) else HUGE
-            self.first_gradients[id(optimizer)] = finite, matrices[largest]
+            self.first_gradients[id(optimizer)] = finite, weakref.ref(matrices[largest])
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         one = id(optimizer)
@@ -430,7 +432,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             first_gradient=first[0] if first is not None else None,
-            first_where=next((n for n, p in named if first is not None and p is first[1]), None),
+            first_where=next((n for n, p in named if first is not None and p is first[1]()), None),
             warming_up=self.warming_up,
             rate_gone=self._rate_gone(),
             learners=self.learners,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -889,3 +890,22 @@ def test_a_scale_tells_nothing_of_gradients_that_vanish(host: Host) -> None:
     assert health.weakest_where is not None
     assert health.weakest_where.startswith("body")
     assert health.weak_share == 0.0
+
+
+def test_models_that_a_script_makes_anew_are_not_held(host: Host) -> None:
+    """As one for each client, each fold or each setting that is tried."""
+    watch = HealthWatch(host)
+    made, optimizers_of = [], []
+    for step in range(6):
+        model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        watch.looking = step % 2 == 0
+        plain(model, optimizer, step)
+        optimizer.step()
+        made += [StorageWeakRef(each.untyped_storage()) for each in model.parameters()]
+        optimizer.param_groups.clear()
+        optimizer.state.clear()
+        optimizers_of.append(optimizer)  # so that none has the number of another
+    del model, optimizer
+    gc.collect()
+    assert len(made) - sum(each.expired() for each in made) <= 4, "the newest may be"

@@ -8,13 +8,16 @@ Resident memory does not show it, as shared pages count too; what the kernel cal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 FEWEST = 3
 SURE = 1 << 24
 """bytes of growth from the first look to the last below which nothing is said"""
 STILL = 0.2
-"""share of the growth that the later half must have: what fills up at first is not a growth"""
+"""share of the growth that the later half must have, and all but its largest part: what fills up at first, or
+comes at once, is not a growth
+"""
 PROC = Path("/proc")
 
 
@@ -39,8 +42,9 @@ class WorkerMemory:
             return 0.0
         totals = [sum(owned.values()) for _, owned in self.looks]
         grown, later = totals[-1] - totals[0], totals[-1] - totals[len(totals) // 2]
+        largest = max(after - before for before, after in pairwise(totals))
         steps = self.looks[-1][0] - self.looks[0][0]
-        if grown < SURE or later < STILL * grown or steps <= 0:
+        if grown < SURE or min(later, grown - largest) < STILL * grown or steps <= 0:
             return 0.0
         return grown / steps
 

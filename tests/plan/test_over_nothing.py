@@ -153,7 +153,7 @@ def limits() -> int:
     return 3
 
 
-@pytest.mark.parametrize("way", ["list", "call", "local", "while"])
+@pytest.mark.parametrize("way", ["list", "call", "while"])
 def test_what_cannot_be_begun_anew_is_not(way: str) -> None:
     last: list[bool] = []
 
@@ -165,11 +165,6 @@ def test_what_cannot_be_begun_anew_is_not(way: str) -> None:
         for _ in range(limits()):
             last.append(ways_out(sys._getframe())[1])  # noqa: PERF401
 
-    def over_an_own_range() -> None:
-        range = lambda n: [0] * n  # noqa: A001, E731
-        for _ in range(3):
-            last.append(ways_out(sys._getframe())[1])  # noqa: PERF401
-
     def until() -> None:
         while len(last) < 3:
             last.append(ways_out(sys._getframe())[1])
@@ -177,7 +172,6 @@ def test_what_cannot_be_begun_anew_is_not(way: str) -> None:
     called = {
         "list": over_a_list,
         "call": over_what_is_called,
-        "local": over_an_own_range,
         "while": until,
     }[way]
     called()

@@ -10,9 +10,9 @@ take the loop's iterator for it (the end of a ``with``, a call over several line
 to by way of a plain one beside the loop, where the stack holds what it holds when the loop is over.
 
 A loop that nothing follows in its function cannot be left so. Where nothing at all is left to do
-after it, in any caller, the script ends there with exit code 0; else it is begun anew over nothing, if it is
-over a range (`outpace.plan.over_nothing`), or the limit that a ``while`` counts up to is lowered
-(`outpace.plan.lower_limit`), and other loops have to go on.
+after it, in any caller, the script ends there with exit code 0; else it is begun anew over nothing, be it
+over a range (`outpace.plan.over_nothing`) or anything else (`outpace.plan.no_items`), or the limit that a
+``while`` counts up to is lowered (`outpace.plan.lower_limit`). Other loops have to go on.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from outpace.measure.expressions import evaluate
 from outpace.measure.length import loops_around, parse
 from outpace.measure.syntax import name_of
 from outpace.plan.lower_limit import Limit, limit_of, lower
+from outpace.plan.no_items import Over, begin_over_none, over_of
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
 from outpace.seams.where import first_line, is_user_file, user_frames
 
@@ -75,7 +76,7 @@ class Exit(NamedTuple):
     lines: range
     way: Way
     leaves: int
-    instead: Anew | Limit | None = None
+    instead: Anew | Limit | Over | None = None
     late: bool = False
     """it could not be left there, and is left at any of its lines"""
 
@@ -171,6 +172,8 @@ def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
             try:
                 if isinstance(here.instead, Limit):
                     traced = lower(here.instead, frame, after)
+                elif isinstance(here.instead, Over):
+                    traced = begin_over_none(here.instead, frame, after)
                 elif here.instead is not None:
                     traced = begin_over_nothing(here.instead, frame, after)
                 for line in here.way:
@@ -214,7 +217,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     way: Way | None = OVER if over else None
     leaves = 0
     ways: list[tuple[Way | None, int]] = []
-    others: list[Anew | Limit | None] = []
+    others: list[Anew | Limit | Over | None] = []
     for number, loop in enumerate(loops):  # the outermost first
         following, inside = _following(loop, parents)
         if following is not None:
@@ -222,7 +225,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
         elif inside:
             way = None
         ways.append((way, leaves))
-        others.append(anew(loop, frame) or limit_of(loop, frame) if way is None else None)
+        others.append(_otherwise(loop, frame) if way is None else None)
     for number, loop in reversed(list(enumerate(loops))):
         (way, leaves), instead = ways[number], others[number]
         if instead is not None:
@@ -231,6 +234,11 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
             lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
             exits.left += [Exit(each, lines, way, leaves, instead) for each in _heads(loop)]
     return exits, ways[0][0] is not None or others[0] is not None
+
+
+def _otherwise(loop: Loop, frame: FrameType) -> Anew | Limit | Over | None:
+    """How a loop ends that there is no way out of."""
+    return anew(loop, frame) or limit_of(loop, frame) or over_of(loop, frame)
 
 
 def _heads(loop: Loop) -> set[int]:

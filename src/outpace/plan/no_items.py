@@ -1,0 +1,172 @@
+"""Ending a ``for`` loop that nothing follows in its function, and that is over no range: it is over nothing.
+
+As with ``for batch in enumerate(batches)`` as the last thing in a function: no line is there to move the frame on
+to (`outpace.plan.leave`), and it counts through nothing that could be empty (`outpace.plan.over_nothing`). Its
+head is run once more, and what the name at its beginning stands for is nothing then, in that frame alone:
+called, looked into or iterated over it gives nothing, and so the script's own is neither called nor drawn from.
+
+Only where what else is in the head can be looked up again and calls nothing but ``len``. Not loops over a
+DataLoader: it gives no more when the time is up, and they end by themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader
+
+from outpace.measure.expressions import Unknown, evaluate, variable
+from outpace.plan.over_nothing import DOES, MISSING, Trace, beyond, go_to
+from outpace.seams.where import is_functions
+
+
+class Over(NamedTuple):
+    """A loop that can be ended so: the lines of its head, and the name that is nothing then."""
+
+    head: range
+    name: str
+    local: bool
+
+
+def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
+    """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
+    if not isinstance(loop, ast.For):
+        return None
+    name = _first_name(loop.iter)
+    if name is None or any(_does(part) for part in _given(loop.iter)):
+        return None
+    try:
+        variable(frame, name)
+    except Unknown:
+        if name not in frame.f_builtins:
+            return None
+    if _is_loader(loop.iter, frame):
+        return None
+    code = frame.f_code
+    local = is_functions(code) and name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    return Over(
+        range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1), name, local or _is_module(frame)
+    )
+
+
+def _is_module(frame: FrameType) -> bool:
+    """Whether its variables are the global ones."""
+    return frame.f_locals is frame.f_globals
+
+
+def _first_name(over: ast.expr) -> str | None:
+    """What is looked up first: ``trainer`` of ``trainer.batches(3)[1:]``."""
+    while not isinstance(over, ast.Name):
+        if isinstance(over, ast.Call):
+            over = over.func
+        elif isinstance(over, ast.Attribute | ast.Subscript):
+            over = over.value
+        else:
+            return None
+    return over.id
+
+
+def _given(over: ast.expr) -> Iterator[ast.expr]:
+    """What else is evaluated: arguments, and what is between brackets."""
+    while not isinstance(over, ast.Name):
+        if isinstance(over, ast.Call):
+            yield from (*over.args, *(keyword.value for keyword in over.keywords))
+            over = over.func
+        elif isinstance(over, ast.Subscript):
+            yield over.slice
+            over = over.value
+        elif isinstance(over, ast.Attribute):
+            over = over.value
+        else:
+            return
+
+
+def _does(given: ast.expr) -> bool:
+    """Whether anything is called, but for a length."""
+    return any(
+        isinstance(part, DOES)
+        and not (isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "len")
+        for part in ast.walk(given)
+    )
+
+
+def _is_loader(over: ast.expr, frame: FrameType) -> bool:
+    """Whether it is a DataLoader that is iterated over, whatever is around it."""
+    for part in ast.walk(over):
+        if isinstance(part, ast.Name | ast.Attribute):
+            try:
+                value = evaluate(part, frame)
+            except Exception:
+                continue
+            if isinstance(value, DataLoader):
+                return True
+    return False
+
+
+def begin_over_none(over: Over, frame: FrameType, then: Trace | None) -> Trace:
+    """Have the loop's head be run once more, over nothing; ``then`` traces what follows. ValueError where that
+    cannot be.
+
+    To be called, and what it returns set, by a trace function.
+    """
+    names: Any = frame.f_locals if over.local else frame.f_globals
+    before = names.get(over.name, MISSING)
+    given = before if before is not MISSING else frame.f_builtins[over.name]
+    go_to(frame, over.head[0])
+    nothing = Nothing(frame, given)
+    _put(over, frame, nothing)
+
+    def undo(frame: FrameType) -> None:
+        nothing.forget()
+        _put(over, frame, before)
+
+    return beyond(over.head, undo, then)
+
+
+def _put(over: Over, frame: FrameType, value: Any) -> None:
+    """Have the name stand for it; MISSING: for nothing of the script's own."""
+    names: Any = frame.f_locals if over.local else frame.f_globals
+    if value is MISSING:
+        names.pop(over.name, None)
+    else:
+        names[over.name] = value
+    # Before 3.13 a function's variables are a copy, which is made anew whenever somebody looks.
+    write = getattr(ctypes.pythonapi, "PyFrame_LocalsToFast", None)
+    if over.local and write is not None:
+        write(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+class Nothing:
+    """Called, looked into or iterated over by one frame it is nothing, and what it stands for to all others."""
+
+    def __init__(self, frame: FrameType, given: Any) -> None:
+        self.__dict__.update({"_frame": frame, "_given": given})
+
+    def forget(self) -> None:
+        """Hold the frame no longer."""
+        self.__dict__["_frame"] = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Of a function, or a class."""
+        return self if sys._getframe(1) is self._frame else self._given(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Of an object, or a module."""
+        return self if sys._getframe(1) is self._frame else getattr(self._given, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Of a list, or a dict."""
+        return self if sys._getframe(1) is self._frame else self._given[key]
+
+    def __len__(self) -> int:
+        """None."""
+        return 0 if sys._getframe(1) is self._frame else len(self._given)
+
+    def __iter__(self) -> Iterator[Any]:
+        """No items."""
+        return iter(()) if sys._getframe(1) is self._frame else iter(self._given)

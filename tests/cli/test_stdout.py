@@ -22,7 +22,9 @@ echo_json({"as": "wanted"})
 
 
 def test_all_that_is_printed_meanwhile_goes_to_stderr() -> None:
-    done = subprocess.run([sys.executable, "-c", PRINTS], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS], capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout) == {"as": "wanted"}
     for line in ("by print", "to the stream before", "to the first stream", "by C", "by a child"):
         assert f"{line}\n" in done.stderr

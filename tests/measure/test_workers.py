@@ -33,7 +33,9 @@ def test_a_growth(owned: dict[int, int]) -> None:
     assert grown(owned, [50, 60, 70, 80, 90]) == pytest.approx(MIB)
 
 
-@pytest.mark.parametrize("looks", [[50, 90], [50, 90, 90, 90], [50, 51, 51, 90], [50, 52, 54, 56], [90, 70, 50, 30]])
+@pytest.mark.parametrize(
+    "looks", [[50, 90], [50, 90, 90, 90], [50, 51, 51, 90], [50, 52, 54, 56], [90, 70, 50, 30]]
+)
 def test_no_growth(owned: dict[int, int], looks: list[int]) -> None:
     """Too few looks; what filled up at first, or came at once; too little; less."""
     assert grown(owned, looks) == 0.0

@@ -17,7 +17,9 @@ from tests.report import report_sessions as made
 
 def test_markdown_holds_verdict_tables_recipe_and_diff() -> None:
     said = render_markdown(made.images_tuned())
-    assert "# 3.42× as fast (3.27–3.58, measured), and the training loss is proven no worse." in said
+    assert (
+        "# 3.42× as fast (3.27–3.58, measured), and the training loss is proven no worse." in said
+    )
     assert "| input | 58.6 % | 34.1 s | `image_classifier.py:61` |" in said
     assert "| input free | 70.2 ms | 3.31× (3.18–3.44) | 3.02× (2.93–3.12) |" in said
     assert "| ✗ | `loader_workers` |" in said

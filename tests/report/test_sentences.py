@@ -178,7 +178,9 @@ def test_what_is_worse_is_not_given_more_time() -> None:
     worse = without_recipe(*map(not_proven, made.IMAGES_TRIALS))
     assert worse.proof is not None
     (others,) = sentences.next_steps(replace(worse, proof=replace(worse.proof, refuted=True)))
-    names = ",".join(t.remedy for t in made.IMAGES_TRIALS if t.measured is not None and t.measured.is_gain)
+    names = ",".join(
+        t.remedy for t in made.IMAGES_TRIALS if t.measured is not None and t.measured.is_gain
+    )
     assert others.command.startswith(f"outpace tune --skip {names} ")
 
 

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from outpace.records.evidence import Evidence
-from outpace.records.gain import Gain
 from outpace.records.run import Recurring
 from outpace.remedies.allocator import Allocator
 from outpace.remedies.base import Remedy

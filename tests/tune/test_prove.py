@@ -224,7 +224,8 @@ def test_one_run_is_known_by_its_metrics_where_it_has_no_losses(
 def test_equal_losses() -> None:
     same = prove_equal(lambda *_: curve(0), 12)
     assert same.proven
-    assert not (same.needed or same.refuted)
+    assert not same.needed
+    assert not same.refuted
     other = prove_equal(lambda seed, recipe, steps: curve(int(recipe)), 12)
     assert (other.proven, other.refuted) == (False, True)
     assert "step 0" in other.reason

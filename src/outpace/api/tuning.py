@@ -63,7 +63,8 @@ def tune(
     ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
     ``skip``: names of remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
-    for a name that no remedy has, RecipeError where the recipe cannot be written, and NotProven where ``require_proof`` is not met;
+    and for a name that no remedy has, RecipeError where the recipe cannot be written, and NotProven where
+    ``require_proof`` is not met;
     the session is written down by then, as it is at Ctrl-C.
     """
     from outpace.remedies.catalog import remedy

@@ -125,9 +125,9 @@ def sliced_in_loops(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             cost,
             compute.sliced_where,
-            f"a loop takes {compute.sliced} slices of one tensor, the gradient of each is made as large as all "
-            f"of it, and they are added up: that takes {in_ms(seconds, cost.whole_s)} of a step. unbind() before "
-            "the loop gives the same slices, and one gradient for all",
+            f"a loop takes {compute.sliced} slices of one tensor, the gradient of each is made as large as "
+            f"all of it, and they are added up: that takes {in_ms(seconds, cost.whole_s)} of a step. "
+            "unbind() before the loop gives the same slices, and one gradient for all",
         )
 
 

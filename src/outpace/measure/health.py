@@ -85,8 +85,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.stepped: set[int] = set()
         """optimizers (id) that made a step"""
         self.first_gradients: dict[int, tuple[float, weakref.ref[nn.Parameter]]] = {}
-        """of optimizers (id): |gradient| / |weights| before the first update, and what has the largest; not held,
-        as a script may make models without end"""
+        """of optimizers (id): |gradient| / |weights| before the first update, and what has the largest;
+        not held, as a script may make models without end"""
         self.from_zero: set[int] = set()
         """parameters (id) that were zero before it, as one of an adapter's two"""
         self.gradients: dict[str, list[float]] = {}

@@ -1,8 +1,8 @@
 """Slices of one tensor, as a loop over time takes them, whose gradients are each made as large as all of it.
 
-The gradient of ``x[:, t]`` is as large as ``x``: zeros, with what is known at ``t``. A loop over all of ``x`` makes
-as many of them, and adds them up, so that its backward pass takes time that goes with the square of its
-length. ``x.unbind(1)`` gives the same slices, and one gradient for all.
+The gradient of ``x[:, t]`` is as large as ``x``: zeros, with what is known at ``t``. A loop over all of ``x``
+makes as many of them, and adds them up, so that its backward pass takes time that goes with the square of
+its length. ``x.unbind(1)`` gives the same slices, and one gradient for all.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class Cut:
 
 @dataclass
 class Sliced:
-    """Counts them in a step. ``summed``: seconds in which gradients of a shape were added up; ``taken``: slices
-    of each tensor, by its memory.
+    """Counts them in a step.
+
+    ``summed``: seconds in which gradients of a shape were added up; ``taken``: slices of each tensor, by its
+    memory.
     """
 
     cuts: defaultdict[tuple[Shape, int], Cut] = field(default_factory=lambda: defaultdict(Cut))
@@ -52,7 +54,7 @@ class Sliced:
         if name in SLICES:
             whole, dim = args[0], args[1] if len(args) > 1 else 0
             key = tuple(whole.shape), dim % max(1, whole.dim())
-            self.places[key][place(frame)] += 1
+            self.places[key][place(frame) or ""] += 1
             self.taken[key][address_of(whole)] += 1
 
     def see(self, name: str, args: Any, out: Any, took_s: float) -> None:
@@ -67,8 +69,8 @@ class Sliced:
                 self.summed[tuple(made.shape)] += took_s
 
     def worst(self) -> tuple[float, int, str] | None:
-        """Seconds that one gradient for all slices would spare, over all that loops take; how many are taken of
-        the tensor of which they take longest, and where.
+        """Seconds that one gradient for all slices would spare, over all that loops take; how many are taken
+        of the tensor of which they take longest, and where.
 
         Sums are in place where nobody looks at them, and take about as long as what is added.
         """

@@ -1,9 +1,10 @@
 """Ending a ``for`` loop that nothing follows in its function, and that is over no range: it is over nothing.
 
-As with ``for batch in enumerate(batches)`` as the last thing in a function: no line is there to move the frame on
-to (`outpace.plan.leave`), and it counts through nothing that could be empty (`outpace.plan.over_nothing`). Its
-head is run once more, and what the name at its beginning stands for is nothing then, in that frame alone:
-called, looked into or iterated over it gives nothing, and so the script's own is neither called nor drawn from.
+As with ``for batch in enumerate(batches)`` as the last thing in a function: no line is there to move the
+frame on to (`outpace.plan.leave`), and it counts through nothing that could be empty
+(`outpace.plan.over_nothing`). Its head is run once more, and what the name at its beginning stands for is
+nothing then, in that frame alone: called, looked into or iterated over it gives nothing, and so the script's
+own is neither called nor drawn from.
 
 Only where what else is in the head can be looked up again and calls nothing but ``len``. Not loops over a
 DataLoader: it gives no more when the time is up, and they end by themselves.
@@ -48,15 +49,9 @@ def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
     if _is_loader(loop.iter, frame):
         return None
     code = frame.f_code
-    local = is_functions(code) and name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
-    return Over(
-        range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1), name, local or _is_module(frame)
-    )
-
-
-def _is_module(frame: FrameType) -> bool:
-    """Whether its variables are the global ones."""
-    return frame.f_locals is frame.f_globals
+    own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    local = name in (own if is_functions(code) else frame.f_locals)
+    return Over(range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1), name, local)
 
 
 def _first_name(over: ast.expr) -> str | None:
@@ -90,7 +85,9 @@ def _does(given: ast.expr) -> bool:
     """Whether anything is called, but for a length."""
     return any(
         isinstance(part, DOES)
-        and not (isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "len")
+        and not (
+            isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "len"
+        )
         for part in ast.walk(given)
     )
 
@@ -109,8 +106,8 @@ def _is_loader(over: ast.expr, frame: FrameType) -> bool:
 
 
 def begin_over_none(over: Over, frame: FrameType, then: Trace | None) -> Trace:
-    """Have the loop's head be run once more, over nothing; ``then`` traces what follows. ValueError where that
-    cannot be.
+    """Have the loop's head be run once more, over nothing; ``then`` traces what follows. ValueError where
+    that cannot be.
 
     To be called, and what it returns set, by a trace function.
     """
@@ -142,7 +139,7 @@ def _put(over: Over, frame: FrameType, value: Any) -> None:
 
 
 class Nothing:
-    """Called, looked into or iterated over by one frame it is nothing, and what it stands for to all others."""
+    """To one frame that calls it, looks into it or iterates over it, and to others what it stands for."""
 
     def __init__(self, frame: FrameType, given: Any) -> None:
         self.__dict__.update({"_frame": frame, "_given": given})

@@ -16,22 +16,22 @@ def source_of(image: Any) -> str | bytes | None:
     name = getattr(image, "filename", "")
     if isinstance(name, str) and name:
         return name
-    opened = getattr(image, "fp", None)
+    opened: Any = getattr(image, "fp", None)
     if is_plain_file(opened):
         return opened.name if isinstance(opened.name, str) else None
     return opened.getvalue() if type(opened) is io.BytesIO and not opened.closed else None
 
 
 def is_plain_file(opened: Any) -> bool:
-    """Whether it is a file from its begin to its end, as `open` gives it: what else has a number of a file may
-    be a part of one.
+    """Whether it is a file from its begin to its end, as `open` gives it: what else has a number of a file
+    may be a part of one.
     """
     raw = opened.raw if type(opened) is io.BufferedReader else opened
     return type(raw) is io.FileIO and not raw.closed
 
 
 def file_of(image: Any) -> tuple[str, os.stat_result] | None:
-    """What tells the file that an opened image is read from, and how that is now; None where there is none."""
+    """What tells the file that an opened image is read from, and how that is now; None for none."""
     name, opened = getattr(image, "filename", ""), getattr(image, "fp", None)
     named = isinstance(name, str | os.PathLike) and bool(name)
     if not named and not is_plain_file(opened):

@@ -211,11 +211,9 @@ def finish(image: Any, core: Any, readonly: int) -> None:
     image.readonly = readonly
     if readonly:
         setattr(image, KEPT, True)
-    if getattr(image, "_exclusive_fp", False) and getattr(
-        image, "_close_exclusive_fp_after_loading", True
-    ):
-        if image.fp is not None:
-            image.fp.close()
+    closes = getattr(image, "_close_exclusive_fp_after_loading", True)
+    if getattr(image, "_exclusive_fp", False) and closes and image.fp is not None:
+        image.fp.close()
     image.fp = None
 
 

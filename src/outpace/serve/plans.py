@@ -198,7 +198,10 @@ def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> t
     if not some or any(structure != parted[0][0] for structure, _ in parted):
         return "records", UNEVEN
     if len(parted[0][1]) > MOST_FILES:
-        return "records", f"samples have {len(parted[0][1])} numbers and arrays, each a file of its own"
+        return (
+            "records",
+            f"samples have {len(parted[0][1])} numbers and arrays, each a file of its own",
+        )
     return "arrays", "samples are all of one shape"
 
 

@@ -27,9 +27,9 @@ from outpace.train.auto import Asked, Known, automatic, chosen
 from outpace.train.candidates import CANDIDATES, Candidate, Settled
 from outpace.train.expected import expected
 from outpace.train.facts import Facts, facts_of
+from outpace.train.optimizers import has_own_optimizer
 from outpace.train.rate import LONG
 from outpace.train.result import Choice, Spent
-from outpace.train.optimizers import has_own_optimizer
 from outpace.train.strategies import STRATEGIES, Accumulation, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
 from outpace.train.strategies.lr_finder import FEWEST_STEPS, LEAST, WITH_TRIALS, cost

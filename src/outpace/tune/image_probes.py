@@ -124,7 +124,7 @@ def _sources_of(loader: Any) -> list[str | bytes]:
             opened.append(source)
         return image
 
-    Image.open = watched  # type: ignore[assignment]
+    Image.open = watched
     try:
         with none_drawn(loader.dataset):
             for index in range(min(FEW, len(loader.dataset))):

@@ -40,9 +40,7 @@ LARGER_IS_BETTER = re.compile(
     r"(?<![a-z])(f1|f2|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
     re.IGNORECASE,
 )
-SKILL = re.compile(
-    r"(?<![a-z])(d2|skill)(?![a-z])|correlation(?!.*(loss|err|dist))", re.IGNORECASE
-)
+SKILL = re.compile(r"(?<![a-z])(d2|skill)(?![a-z])|correlation(?!.*(loss|err|dist))", re.IGNORECASE)
 """better the larger they are, whatever is lost or far apart: d2_log_loss_score, distance_correlation"""
 SPEED = re.compile(
     r"(?<![a-z])(s|secs?|seconds|ms|minutes|time|elapsed|eta|fps|throughput|per_s|per_sec|per_second)$",
@@ -219,7 +217,8 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
     """What the pairs are judged by: each metric that tells runs apart, and the loss.
 
     One that no run of the recipe changes tells nothing: it was reported before training, or it is the
-    number of the epoch. Nor does one of a time or a speed. A loss that does not fall says nothing either, where there is a metric.
+    number of the epoch. Nor does one of a time or a speed. A loss that does not fall says nothing either,
+    where there is a metric.
     """
     found = []
     for name in pairs[0][0].metrics:

@@ -55,7 +55,8 @@ class OneCycle(Course):
         """The first step's rate."""
         super().begin(run)
         asked = run.given or any(
-            isinstance(each, Sgd) and each.momentum != Sgd().momentum for each in run.events.strategies
+            isinstance(each, Sgd) and each.momentum != Sgd().momentum
+            for each in run.events.strategies
         )
         if self.momentum and asked and any(map(has_momentum, run.optimizer.param_groups)):
             high, low = self.momentum

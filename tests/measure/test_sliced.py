@@ -43,13 +43,19 @@ def few(x: torch.Tensor) -> list[torch.Tensor]:
     return [x[:, 0], x[:, -1], x[:, :4].sum(1)]
 
 
+def windows(x: torch.Tensor) -> list[torch.Tensor]:
+    """They overlap: nothing gives them with one gradient."""
+    return [x[:, t : t + 8].sum(1) for t in range(x.shape[1] - 8)]
+
+
 def whole(x: torch.Tensor) -> list[torch.Tensor]:
     """Each turn takes all of it."""
     return [x[:, :].sum(1) for _ in range(12)]
 
 
 @pytest.mark.parametrize(
-    ("slices", "count"), [(selected, 32), (sliced, 16), (unbound, 0), (few, 0), (whole, 0)]
+    ("slices", "count"),
+    [(selected, 32), (sliced, 16), (unbound, 0), (few, 0), (whole, 0), (windows, 0)],
 )
 def test_slices_of_a_loop(slices: Callable[[torch.Tensor], list[torch.Tensor]], count: int) -> None:
     x = torch.randn(4, 32, 8, requires_grad=True)

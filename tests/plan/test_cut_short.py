@@ -125,3 +125,18 @@ def test_nothing_is_left_out_where_nothing_follows() -> None:
             done.append(step)
     done.append(-1)
     assert done == [0, 1, 2, 0, -1]
+
+
+def test_what_follows_the_epochs_of_a_fold_is_done() -> None:
+    """It is saved there, and tested."""
+    done: list[object] = []
+    for fold in range(2):
+        for epoch in range(100):
+            for step in range(2):
+                if (fold, epoch, step) == (0, 1, 0):
+                    assert not leave()
+                done.append(step)
+            done.append("validated")
+        done.append(f"saved {fold}")
+    done.append("all")
+    assert done == [0, 1, "validated", 0, "validated", "saved 0", "all"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -167,8 +168,6 @@ def test_others_have_meanwhile_what_the_name_stands_for() -> None:
 def test_a_data_loader_runs_dry_by_itself() -> None:
     loader = DataLoader(torch.arange(8), batch_size=2)  # type: ignore[arg-type]
     frame = sys._getframe(0)
-    import ast
-
     for text, way in (
         ("enumerate(loader)", False),
         ("loader", False),
@@ -179,3 +178,31 @@ def test_a_data_loader_runs_dry_by_itself() -> None:
         assert isinstance(loop, ast.For)
         assert (over_of(loop, frame) is not None) is way, text
     assert len(loader) == 4
+
+
+class Stream:
+    """Its batches begin anywhere."""
+
+    def __init__(self) -> None:
+        self.epochs, self.done = 5, 2
+
+    def batches(self, count: int) -> list[int]:
+        return [0] * count
+
+    def train(self) -> list[bool]:
+        found = []
+        for _ in self.batches(self.epochs - self.done):
+            exits, _ = ways_out(sys._getframe(0))
+            found.append(follow(exits, lambda: None))
+        return found
+
+
+def test_a_head_that_computes_with_what_would_be_nothing_is_left_alone() -> None:
+    loop = ast.parse("for x in self.batches(self.epochs - self.done):\n    pass").body[0]
+    plain = ast.parse("for x in self.batches(self.epochs):\n    pass").body[0]
+    self = Stream()
+    assert isinstance(loop, ast.For)
+    assert isinstance(plain, ast.For)
+    assert over_of(loop, sys._getframe(0)) is None
+    assert over_of(plain, sys._getframe(0)) is not None
+    assert len(self.train()) >= 1

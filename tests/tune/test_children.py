@@ -307,7 +307,7 @@ def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
             for _ in runs
         )
         run = msgspec.structs.replace(IMAGES.run, finished=True)
-        seen = msgspec.structs.replace(IMAGES, run=run, steps=steps, arms=arms)
+        seen = msgspec.structs.replace(IMAGES, run=run, steps=steps, arms=arms, world=2)
         (folder / "rank-1").mkdir(exist_ok=True)
         for place in (folder, folder / "rank-1"):
             write_json(place / EVIDENCE, seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from outpace.records.arm import COMMUNICATION_FREE
 from outpace.records.evidence import Evidence, Rank
 
 
@@ -41,9 +42,11 @@ def own_seconds(rank: Rank) -> Pace:
 
 def exchange_seconds(evidence: Evidence) -> float:
     """Seconds of a step in which this rank waits for others, in its backward pass."""
-    if not evidence.ranks:
+    own = evidence.arm(COMMUNICATION_FREE)
+    free = evidence.ranks[0].free if evidence.ranks else own.gain if own is not None else None
+    if free is None or not evidence.together:
         return 0.0
-    return max(0.0, evidence.steps.mean_s * (1 - 1 / evidence.ranks[0].free.speedup))
+    return max(0.0, evidence.steps.mean_s * (1 - 1 / free.speedup))
 
 
 def straggler(evidence: Evidence) -> Straggler | None:

@@ -127,7 +127,7 @@ def sliced_in_loops(evidence: Evidence) -> Iterator[Told]:
             compute.sliced_where,
             f"a loop takes {compute.sliced} slices of one tensor, the gradient of each is made as large as "
             f"all of it, and they are added up: that takes {in_ms(seconds, cost.whole_s)} of a step. "
-            "unbind() before the loop gives the same slices, and one gradient for all",
+            "unbind() before the loop (split() for ranges) gives the same slices, and one gradient for all",
         )
 
 

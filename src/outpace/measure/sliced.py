@@ -30,6 +30,10 @@ class Cut:
     count: int = 0
     seconds: float = 0.0
     """in which they were made"""
+    length: int = 0
+    """of all of them along it"""
+    ranges: bool = False
+    """some are of more than one place"""
 
 
 @dataclass
@@ -63,7 +67,9 @@ class Sliced:
             shape, dim = tuple(args[1]), int(args[2])
             if args[0].numel() < out.numel():
                 cut = self.cuts[shape, dim % max(1, len(shape))]
+                length = args[0].shape[dim] if name == "slice_backward" else 1
                 cut.count, cut.seconds = cut.count + 1, cut.seconds + took_s
+                cut.length, cut.ranges = cut.length + length, cut.ranges or length > 1
         elif name in SUMS and self.cuts:
             for made in tensors_in(out):
                 self.summed[tuple(made.shape)] += took_s
@@ -85,5 +91,10 @@ class Sliced:
         return spared, self.slices(key), self.places[key].most_common(1)[0][0]
 
     def slices(self, key: tuple[Shape, int]) -> int:
-        """That are taken of one tensor, and get gradients."""
+        """That are taken of one tensor, and get gradients; none where ranges overlap, as windows that slide
+        do: nothing gives these with one gradient.
+        """
+        (shape, dim), cut = key, self.cuts[key]
+        if cut.ranges and cut.length > shape[dim] * max(1, len(self.taken[key])):
+            return 0
         return min(self.cuts[key].count, max(self.taken[key].values(), default=0))

@@ -10,17 +10,20 @@ from outpace.measure.length import loops_around
 from outpace.plan.leave import Exit, Exits
 from outpace.plan.lower_limit import Limit
 
+MOST = 2
+"""loops, over epochs and batches: what follows the epochs of a fold, or of one of several models, is done"""
+
 
 def cut_short(exits: list[Exits]) -> bool:
     """Have the outermost loop end as soon as the statement of its body that runs is over.
 
-    ``exits`` are changed for it. False, and nothing is, where nothing follows that statement in the body, or
-    the loop cannot be left there.
+    ``exits`` are changed for it. False, and nothing is, where nothing follows that statement in the body, the
+    loop cannot be left there, or there are others than those over epochs and batches.
     """
-    if not exits:
+    loops = [loop for each in exits for loop in loops_around(each.frame)]
+    if len(loops) != MOST:
         return False
-    frame = exits[0].frame
-    loop = loops_around(frame)[0]
+    frame, loop = exits[0].frame, loops[0]
     here = frame.f_lineno
     ends = [
         each.end_lineno or each.lineno

@@ -25,6 +25,8 @@ from outpace.measure.expressions import Unknown, evaluate, variable
 from outpace.plan.over_nothing import DOES, MISSING, Trace, beyond, go_to
 from outpace.seams.where import is_functions
 
+COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.JoinedStr, ast.IfExp, ast.Starred)
+
 
 class Over(NamedTuple):
     """A loop that can be ended so: the lines of its head, and the name that is nothing then."""
@@ -38,8 +40,10 @@ def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
     """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
     if not isinstance(loop, ast.For):
         return None
-    name = _first_name(loop.iter)
-    if name is None or any(_does(part) for part in _given(loop.iter)):
+    name, code = _first_name(loop.iter), frame.f_code
+    if name is None or any(_does(part, name) for part in _given(loop.iter)):
+        return None
+    if not is_functions(code) and frame.f_locals is not frame.f_globals:
         return None
     try:
         variable(frame, name)
@@ -48,7 +52,6 @@ def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
             return None
     if _is_loader(loop.iter, frame):
         return None
-    code = frame.f_code
     own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     local = name in (own if is_functions(code) else frame.f_locals)
     return Over(range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1), name, local)
@@ -81,15 +84,21 @@ def _given(over: ast.expr) -> Iterator[ast.expr]:
             return
 
 
-def _does(given: ast.expr) -> bool:
-    """Whether anything is called, but for a length."""
+def _does(given: ast.expr, name: str) -> bool:
+    """Whether anything is called, but for a length, or computed of what is to be nothing."""
     return any(
-        isinstance(part, DOES)
-        and not (
-            isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "len"
-        )
+        (isinstance(part, DOES) and not _is_length(part))
+        or (isinstance(part, COMPUTES) and name in _names(part))
         for part in ast.walk(given)
     )
+
+
+def _is_length(part: ast.AST) -> bool:
+    return isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "len"
+
+
+def _names(part: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
 
 
 def _is_loader(over: ast.expr, frame: FrameType) -> bool:
@@ -113,7 +122,9 @@ def begin_over_none(over: Over, frame: FrameType, then: Trace | None) -> Trace:
     """
     names: Any = frame.f_locals if over.local else frame.f_globals
     before = names.get(over.name, MISSING)
-    given = before if before is not MISSING else frame.f_builtins[over.name]
+    given = before if before is not MISSING else frame.f_builtins.get(over.name, MISSING)
+    if given is MISSING:
+        raise ValueError("its name stands for nothing any more")
     go_to(frame, over.head[0])
     nothing = Nothing(frame, given)
     _put(over, frame, nothing)

@@ -19,7 +19,7 @@ class Gain(msgspec.Struct, frozen=True):
 
     @property
     def in_words(self) -> str:
-        """Such as "1.50x [1.41, 1.58]"; what is not 1 does not read as if it were."""
+        """Such as "1.50x [1.41, 1.58]", with a third digit where something next to 1 would read as 1."""
         figures = (self.speedup, self.low, self.high)
         near = any(f"{each:.2f}" == "1.00" and each != 1.0 for each in figures)
         return self.in_digits(3 if near else 2)

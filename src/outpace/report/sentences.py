@@ -321,11 +321,12 @@ def _next_commands(session: Session) -> list[Next]:
         return [Next(bare_command(target), does)]
     left_out = _unproven(session)
     refuted = session.proof is not None and session.proof.refuted
-    if session.command == "tune" and left_out and refuted:
+    others = {t.remedy for t in session.trials if t.was_tried} - {t.remedy for t in left_out}
+    if session.command == "tune" and left_out and refuted and others:
         worse = ",".join(dict.fromkeys(trial.remedy for trial in left_out))
         without = words.outpace("tune", target, "--skip", worse, *begin)
-        return [Next(without, "tries the others alone, with your other options")]
-    if session.command == "tune" and (untried or left_out):
+        return [Next(without, "tries the others alone")]
+    if session.command == "tune" and (untried or (left_out and not refuted)):
         minutes = f"{_minutes_for_trials(session)}m"
         longer = words.outpace("tune", target, "--time", minutes, *begin)
         proof = "gives the proof more time, with your other options"

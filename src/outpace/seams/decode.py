@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 import torch
+from torch.utils.data import get_worker_info
 
 from outpace.seams.host import Host
 from outpace.seams.image_source import source_of
@@ -33,8 +34,8 @@ FROM_FILE = (
     ("PIL.ImageFile", "ImageFile", "verify"),
 )
 """a draft is at another scale than the pixels that are kept, and to verify is to read all of a file"""
-LOOKED_AT = 64
-"""images of which it is noted where they come from"""
+LOOKED_AT, MOST_HELD = 16, 1 << 24
+"""images of which it is noted where they come from, and bytes that those in memory may be in all"""
 UNLOADED = "_outpace_unloaded"
 """attribute of kept images that were given as just opened, and are not loaded since"""
 
@@ -86,6 +87,8 @@ class DecodeSeam:
         self.nanoseconds = 0
         self.images = 0
         self.sources: list[str | bytes] = []
+        self.held = 0
+        """bytes of those that are in memory"""
         self.installed = False
         self.known = (False, False, False, False)
 
@@ -153,8 +156,7 @@ class DecodeSeam:
                 if image.readonly and calling_module() not in WITHIN:
                     seam._detach(image)
                 return original(image)
-            # It is not told any more once the image is loaded.
-            source = source_of(image) if len(seam.sources) < LOOKED_AT else None
+            seam._note_source(image)  # once it is loaded nothing tells it any more
             start = perf_counter_ns()
             try:
                 setup = seam.setup
@@ -166,10 +168,18 @@ class DecodeSeam:
             finally:
                 seam.nanoseconds += perf_counter_ns() - start
                 seam.images += 1
-                if source is not None:
-                    seam.sources.append(source)
 
         return load
+
+    def _note_source(self, image: Any) -> None:
+        """Of a few, for who looks at them later: what is in memory is held until then, and so is little."""
+        if len(self.sources) >= LOOKED_AT or get_worker_info() is not None:
+            return
+        source = source_of(image)
+        if isinstance(source, bytes):
+            self.held += len(source)
+        if source is not None and self.held <= MOST_HELD:
+            self.sources.append(source)
 
     def _fill(self, image: Any, setup: Setup, original: Any) -> None:
         """What Pillow raises is the script's: it would load a broken image a second time without an error."""

@@ -11,7 +11,7 @@ import os
 
 from torch.utils.data import get_worker_info
 
-PLACES = 1024
+PLACES = 512
 
 
 class KeptBytes:
@@ -46,11 +46,11 @@ class KeptBytes:
         self._cells[self._at() + 1] -= size
 
     def _at(self) -> int:
-        """The own place, in a process that was forked a new one."""
+        """The own place, in a process that was forked a new one: of several at once each begins elsewhere."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            free = (at for at in range(2, 2 * PLACES, 2) if not self._is_taken(at))
-            self._place = next(free, 2 * PLACES - 2)
+            places = (2 * ((self._pid + i) % PLACES) for i in range(PLACES))
+            self._place = next((at for at in places if not self._is_taken(at)), self._place)
             self._cells[self._place] = self._pid
         return self._place
 
@@ -63,14 +63,9 @@ class KeptBytes:
 
     def _all(self, *, living: bool = False) -> int:
         """Bytes of all processes; ``living``: those that ended have none any more."""
-        total = 0
-        for at in range(0, 2 * PLACES, 2):
-            if not self._cells[at]:
-                break
-            if living and not _lives(self._cells[at]):
-                self._cells[at + 1] = 0
-            total += self._cells[at + 1]
-        return total
+        for at in range(0, 2 * PLACES, 2) if living else ():
+            self._is_taken(at)
+        return sum(self._cells[1::2])
 
 
 def _lives(pid: int) -> bool:

@@ -197,6 +197,11 @@ def measure_training(
         ranks = tuple(rank for i, one in enumerate(every) if (rank := _rank(i, one)) is not None)
         if len(ranks) == evidence.world:  # the slowest may be among those that are missing
             evidence = msgspec.structs.replace(evidence, ranks=ranks)
+        else:
+            notes.append(
+                f"{len(ranks)} of {evidence.world} ranks could be measured without exchanging gradients: "
+                "which of them is the slowest is not told"
+            )
     sized = [excluded.pop(name) for name in SIZED if name in excluded]
     if sized:
         notes.append(

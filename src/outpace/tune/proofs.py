@@ -21,6 +21,7 @@ from outpace.tune.children import Launch, Tell, run_for_losses
 from outpace.tune.data_plan import cold
 from outpace.tune.environment import environment_of
 from outpace.tune.prove import (
+    FAILED,
     FEWEST_STEPS,
     NO_LOSS,
     Losses,
@@ -343,6 +344,6 @@ def _runner(
             env=environment_of(applied),
             silent_s=patience(run_s(evidence, steps) + compiling_s(chosen)),
         )
-        return losses if losses is not None else hung(place) or "failed"
+        return losses if losses is not None else hung(place) or FAILED
 
     return run

@@ -70,6 +70,7 @@ class Losses:
     """the script gives metrics to ``outpace.log``, and gave none by then"""
 
 
+FAILED = "failed"
 Runner = Callable[[int, bool, int], Losses | str]
 """(seed, under the recipe?, steps) -> losses, or how the run failed: "failed", "hung for 2m" """
 
@@ -151,7 +152,7 @@ def prove(
             proof = Proof(
                 True, False, seed, 0, margin, CONFIDENCE, reason=failed, curves=tuple(curves)
             )
-            return msgspec.structs.replace(proof, refuted=not isinstance(base, str))
+            return msgspec.structs.replace(proof, refuted=other == FAILED)
         pairs.append((base, other))
         last = len(pairs) == most or (len(pairs) >= seeds and not enough_time())
         if last or len(pairs) == seeds:

@@ -14,7 +14,7 @@ from outpace.remedies.catalog import setup_of
 from outpace.seams.setup import AS_IS
 from outpace.tune.data_plan import Rival
 from outpace.tune.propose import candidates
-from outpace.tune.trials import Trials, in_own_processes, keeps_samples
+from outpace.tune.trials import Trials, _why, in_own_processes, keeps_samples
 from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES
 
 
@@ -190,3 +190,16 @@ def test_arms_of_several_decoders_have_workers_of_their_own() -> None:
     ahead = replace(AS_IS.feed, executor="ahead")
     threads = {name: replace(setup, feed=ahead) for name, setup in arms.items()}
     assert in_own_processes(evidence, threads) == threads
+
+
+@pytest.mark.parametrize(
+    ("gain", "why"),
+    [
+        (Gain(0.38, 0.02, 50.0, "measured"), "too few steps to tell: 0.38x [0.02, 50.00]"),
+        (Gain(1.09, 0.96, 1.18, "measured"), "not clearly faster: 1.09x [0.96, 1.18]"),
+        (Gain(0.9, 0.8, 0.998, "measured"), "measured slower: 0.900x [0.800, 0.998]"),
+        (None, "could not be measured: too few steps"),
+    ],
+)
+def test_why_a_remedy_is_not_taken(gain: Gain | None, why: str) -> None:
+    assert _why(gain, False) == why

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from outpace.measure.arms import Contest, Program, Scheduler, Spare, settled
+from outpace.measure.arms import Contest, Program, Scheduler, Spare, is_vague, settled
 from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
@@ -408,6 +408,8 @@ def _why(measured: Gain | None, accepted: bool) -> str:
         return f"measured {figure}"
     if measured.high < 1.0:
         return f"measured slower: {figure}"
+    if is_vague(measured):
+        return f"too few steps to tell: {figure}"
     return f"not clearly faster: {figure}"
 
 

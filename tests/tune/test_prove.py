@@ -120,6 +120,12 @@ def test_a_run_that_fails_proves_nothing() -> None:
     assert not proof.proven
     assert proof.reason == "a run of the proof hung for 2m"
     assert not proof.refuted
+    assert not prove(lambda *_: "failed", seeds=3, steps=60, margin=0.01).refuted
+
+    def fails(seed: int, recipe: bool, steps: int) -> Losses | str:
+        return "failed" if recipe else curve(seed, steps=steps)
+
+    assert prove(fails, seeds=3, steps=60, margin=0.01).refuted
     equal = prove_equal(lambda *_: "failed", 12)
     assert equal is not None
     assert (equal.proven, equal.reason) == (False, "a run for the comparison failed")

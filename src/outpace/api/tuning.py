@@ -64,8 +64,7 @@ def tune(
     ``skip``: names of remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
     and for a name that no remedy has, RecipeError where the recipe cannot be written, and NotProven where
-    ``require_proof`` is not met;
-    the session is written down by then, as it is at Ctrl-C.
+    ``require_proof`` is not met; the session is written down by then, as it is at Ctrl-C.
     """
     from outpace.remedies.catalog import remedy
     from outpace.tune.cache_limits import cache_limits

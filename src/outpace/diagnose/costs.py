@@ -297,25 +297,27 @@ def ignored_seconds(evidence: Evidence) -> float:
     compute = evidence.compute
     if not compute.counted_s or compute.ignored < max(MOSTLY_IGNORED, 1.5 * compute.padding):
         return 0.0
-    share = min(1.0, compute.ignored_s / compute.counted_s)
+    share = _of_counted(evidence, compute.ignored_s)
     return share * _computing(evidence) if share >= LEAST_IGNORED else 0.0
+
+
+def _of_counted(evidence: Evidence, seconds: float) -> float:
+    """The share that some have of all seconds of the counted step's operators; 0 where none were counted."""
+    counted = evidence.compute.counted_s
+    return min(1.0, seconds / counted) if counted else 0.0
 
 
 def sliced_seconds(evidence: Evidence) -> float:
     """Seconds of a step in gradients of slices, each as large as what it is a slice of."""
-    compute = evidence.compute
-    if not compute.counted_s:
-        return 0.0
-    return min(1.0, compute.sliced_s / compute.counted_s) * compute_cost(evidence)
+    return _of_counted(evidence, evidence.compute.sliced_s) * compute_cost(evidence)
 
 
 def double_seconds(evidence: Evidence) -> tuple[float, float, float]:
     """Seconds of a step that float64 costs in a part of a model: at the least, usually, at the most."""
     compute = evidence.compute
-    counted = compute.counted_s
-    if not counted or compute.dtype == "float64":
+    if compute.dtype == "float64":
         return 0.0, 0.0, 0.0
-    seconds = min(1.0, compute.double_s / counted) * compute_cost(evidence)
+    seconds = _of_counted(evidence, compute.double_s) * compute_cost(evidence)
     spared = compute.double_spared
     parts = DOUBLE if spared is None else (0.7 * spared, spared, min(1.0, 1.15 * spared))
     least, usual, most = (part * seconds for part in parts)
@@ -332,12 +334,12 @@ def cost_by_arm(evidence: Evidence, name: str) -> Cost | None:
 
 def _recomputing(evidence: Evidence) -> Cost | None:
     """What activations that are computed twice take, by their first time, where memory has room for them."""
-    compute, taken, counted = evidence.compute, evidence.all_kept_bytes, evidence.compute.counted_s
-    if compute.recomputed_where is None or taken is None or not counted:
+    compute, taken = evidence.compute, evidence.all_kept_bytes
+    if compute.recomputed_where is None or taken is None or not compute.counted_s:
         return None
     if taken > ROOMY * (evidence.memory.limit_bytes or 0):
         return None
-    seconds = min(1.0, compute.recomputed_s / counted) * _computing(evidence)
+    seconds = _of_counted(evidence, compute.recomputed_s) * _computing(evidence)
     return of_step(evidence, seconds, 0.6 * seconds, 1.2 * seconds, "predicted")
 
 

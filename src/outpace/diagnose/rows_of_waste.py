@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from outpace.diagnose.costs import (
     KEPT,
     LEAST_USELESS,
+    Cost,
     alike_seconds,
     clocked_in_step,
     compute_cost,
@@ -25,6 +26,11 @@ AGAIN_ERROR = 0.2
 """relative error of what a few calls took, while each was looked at"""
 LEAST_DOUBLED = 0.03
 """share of computing that float64 in a part of the model costs, from which on it is told"""
+
+
+def _about(evidence: Evidence, seconds: float) -> Cost:
+    """Seconds of a step by what some of one step's operators took."""
+    return of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
 
 
 def computing_again(evidence: Evidence) -> Iterator[Told]:
@@ -121,7 +127,7 @@ def sliced_in_loops(evidence: Evidence) -> Iterator[Told]:
     """Slices that a loop takes of one tensor, each with a gradient as large as all of it."""
     seconds, compute = sliced_seconds(evidence), evidence.compute
     if seconds >= LEAST_USELESS * compute_cost(evidence):
-        cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
+        cost = _about(evidence, seconds)
         yield Told(
             cost,
             compute.sliced_where,
@@ -135,7 +141,7 @@ def ignored_targets(evidence: Evidence) -> Iterator[Told]:
     """Scores of positions that the loss is told to ignore."""
     seconds, compute = ignored_seconds(evidence), evidence.compute
     if seconds:
-        cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
+        cost = _about(evidence, seconds)
         yield Told(
             cost,
             compute.ignored_where,
@@ -162,7 +168,7 @@ def untouched_rows(evidence: Evidence) -> Iterator[Told]:
     """An optimizer that steps all rows of embeddings, of which a batch looks up a few."""
     seconds, share = untouched_seconds(evidence), evidence.untouched
     if seconds >= LEAST_USELESS * compute_cost(evidence):
-        cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
+        cost = _about(evidence, seconds)
         yield Told(
             cost,
             evidence.compute.optimizer_where,

@@ -40,8 +40,8 @@ def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
     """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
     if not isinstance(loop, ast.For):
         return None
-    name, code = _first_name(loop.iter), frame.f_code
-    if name is None or any(_does(part, name) for part in _given(loop.iter)):
+    (name, given), code = _parts(loop.iter), frame.f_code
+    if name is None or any(_does(part, name) for part in given):
         return None
     if not is_functions(code) and frame.f_locals is not frame.f_globals:
         return None
@@ -57,31 +57,23 @@ def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
     return Over(range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1), name, local)
 
 
-def _first_name(over: ast.expr) -> str | None:
-    """What is looked up first: ``trainer`` of ``trainer.batches(3)[1:]``."""
+def _parts(over: ast.expr) -> tuple[str | None, list[ast.expr]]:
+    """What is looked up first, ``trainer`` of ``trainer.batches(3)[1:]``, and what else is evaluated:
+    arguments, and what is between brackets.
+    """
+    given: list[ast.expr] = []
     while not isinstance(over, ast.Name):
         if isinstance(over, ast.Call):
-            over = over.func
-        elif isinstance(over, ast.Attribute | ast.Subscript):
-            over = over.value
-        else:
-            return None
-    return over.id
-
-
-def _given(over: ast.expr) -> Iterator[ast.expr]:
-    """What else is evaluated: arguments, and what is between brackets."""
-    while not isinstance(over, ast.Name):
-        if isinstance(over, ast.Call):
-            yield from (*over.args, *(keyword.value for keyword in over.keywords))
+            given += [*over.args, *(keyword.value for keyword in over.keywords)]
             over = over.func
         elif isinstance(over, ast.Subscript):
-            yield over.slice
+            given.append(over.slice)
             over = over.value
         elif isinstance(over, ast.Attribute):
             over = over.value
         else:
-            return
+            return None, given
+    return over.id, given
 
 
 def _does(given: ast.expr, name: str) -> bool:

@@ -184,9 +184,9 @@ class Choosing:
     def suggested(self, facts: Facts, by: Settled) -> list[tuple[Candidate, str]]:
         """Candidates that something speaks for, and that go with what there is."""
         found = []
+        given = self.parts.optimizer is not None or any(map(has_own_optimizer, self.own))
         for candidate in CANDIDATES:
             why = candidate.why(facts) if candidate.by == by else None
-            given = self.parts.optimizer is not None or any(map(has_own_optimizer, self.own))
             if why is None or (candidate.own_optimizer and given):
                 continue
             if self.goes(candidate):

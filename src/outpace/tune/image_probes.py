@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ from outpace.records.input import Images
 from outpace.seams.apart import held_by
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import generators_kept
-from outpace.seams.image_source import source_of
 from outpace.seams.setup import AS_IS
 from outpace.serve.decode import try_files
 from outpace.serve.open_files import none_drawn
@@ -35,10 +35,11 @@ def probe_images(observed: Observed) -> None:
     loaded = training_loader(observed.host)
     if seam is None or loaded is None:
         return
-    sources = seam.sources or _sources_of(loaded[0])
-    if not sources:
+    if not seam.sources:
+        _draw(seam, loaded[0].dataset)
+    if not seam.sources:
         return
-    tried = try_files(sources)
+    tried = try_files(seam.sources)
     images = Images(
         decode_s=tried.pillow_s,
         jpeg_share=tried.jpeg_share,
@@ -107,30 +108,9 @@ def levels_off(smaller: Smaller) -> int:
     return int(np.abs(wanted - np.asarray(smaller.made, np.int16)).max(initial=0))
 
 
-def _sources_of(loader: Any) -> list[str | bytes]:
-    """Of images opened while some samples are drawn here: workers' own are not seen."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return []
-
-    opened: list[str | bytes] = []
-    original = Image.open
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        image = original(*args, **kwargs)
-        source = source_of(image)
-        if source is not None:
-            opened.append(source)
-        return image
-
-    Image.open = watched
-    try:
-        with none_drawn(loader.dataset):
-            for index in range(min(FEW, len(loader.dataset))):
-                loader.dataset[index]
-    except Exception:
-        return []
-    finally:
-        Image.open = original
-    return opened
+def _draw(seam: DecodeSeam, dataset: Any) -> None:
+    """Have the seam meet the images of some samples: it does not meet those that workers open."""
+    seam.refresh()
+    with suppress(Exception), none_drawn(dataset):  # as of a file that only its workers open
+        for index in range(min(FEW, len(dataset))):
+            dataset[index]

@@ -149,10 +149,13 @@ def prove(
         curves += _curves(seed, base, other)
         if isinstance(base, str) or isinstance(other, str):
             failed = f"a run of the proof {other}"
-            proof = Proof(
-                True, False, seed, 0, margin, CONFIDENCE, reason=failed, curves=tuple(curves)
+            under_it_alone = base != FAILED and other == FAILED
+            return Proof(
+                *(True, False, seed, 0, margin, CONFIDENCE),
+                reason=failed,
+                curves=tuple(curves),
+                refuted=under_it_alone,
             )
-            return msgspec.structs.replace(proof, refuted=other == FAILED)
         pairs.append((base, other))
         last = len(pairs) == most or (len(pairs) >= seeds and not enough_time())
         if last or len(pairs) == seeds:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from contextlib import redirect_stdout
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tests.remedies.trainings import hosted
 from torch import nn
 from torch.autograd import grad_mode
 
-from outpace.measure.again import unseen
+from outpace.measure.again import Hushed, last_call, last_calls, unseen
 
 
 class Moving(nn.Module):
@@ -70,3 +72,52 @@ def test_buffers_made_in_inference_mode() -> None:
     with torch.inference_mode():
         model = nn.BatchNorm1d(4).eval()
     called_again(model, torch.randn(8, 4))
+
+
+class Counting(nn.Module):
+    """Keeps count, and what it has seen, and prints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls, self.seen = nn.Linear(4, 4), 0, list[torch.Tensor]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen.append(x)
+        self.newest = x
+        print("called")
+        return torch.as_tensor(self.layer(x))
+
+
+def test_what_a_model_keeps_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    model, seen = Counting(), None
+    seen = model.seen
+    called_again(model, torch.randn(2, 4))
+    assert (model.calls, model.seen, hasattr(model, "newest")) == (0, [], False)
+    assert model.seen is seen
+    assert capsys.readouterr().out == ""
+
+
+def test_other_threads_print_meanwhile(capsys: pytest.CaptureFixture[str]) -> None:
+    with redirect_stdout(Hushed()):
+        print("ours")
+        thread = Thread(target=print, args=("theirs",))
+        thread.start()
+        thread.join()
+    assert capsys.readouterr().out == "theirs\n"
+
+
+def test_the_calls_of_a_step_are_those_of_each_model() -> None:
+    first, second, x = nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(8, 4)
+    with hosted(switching=True) as host:
+        host.on_backward = lambda _loss: None
+        first(x)
+        hidden = first(x)
+        second(hidden).sum().backward()
+        calls = last_calls(host)
+        assert [(call.module, call.times) for call in calls] == [(first, 2), (second, 1)]
+        assert last_call(host) is None, "which of the two would be asked?"
+        second(x).sum().backward()
+        assert last_call(host) is not None
+        second.register_forward_hook(lambda *_: None)
+        assert last_call(host) is None, "who knows what that does"

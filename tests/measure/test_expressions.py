@@ -62,6 +62,7 @@ TOKENS = torch.zeros(103, 20)
         ("ceil(n / b)", {"n": 10, "b": 4}, 3),
         ("min(n, b, 7)", {"n": 10, "b": 4}, 4),
         ("max(n, b)", {"n": 10, "b": 4}, 10),
+        ("10 ** n", {"n": 6}, 10**6),
         ("len(items[:3])", {"items": [1, 2, 3, 4]}, 3),
         ("config.trainer.epochs", {"config": Settings(trainer=Settings(epochs=7))}, 7),
         ("config['epochs']", {"config": Settings(epochs=7)}, 7),
@@ -83,6 +84,7 @@ def test_what_is_evaluated(text: str, names: dict[str, Any], wanted: Any) -> Non
         ("size()", {"size": lambda: 3}),
         ("len(items)", {"items": [1], "len": lambda items: 5}),
         ("min(n, 3)", {"n": TOKENS}),
+        ("10 ** n", {"n": 10**10}),
         ("args.other", {"args": SimpleNamespace()}),
     ],
 )

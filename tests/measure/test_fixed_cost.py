@@ -16,7 +16,8 @@ from outpace.seams.host import Host
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setattr(module, "graphs_compiled", lambda: 0)  # by other tests
     with hosted(switching=True) as made:
         made.on_backward = lambda _loss: None  # inputs are noted while somebody looks at losses
         yield made
@@ -132,3 +133,19 @@ def test_a_compiled_model_is_not_compiled_for_other_shapes(host: Host) -> None:
     step(model, x)
     assert last_call(host) is not None
     assert fixed_cost(host) is None
+
+
+def test_a_model_whose_first_dimension_is_time_is_left_alone(host: Host) -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([self.layer(row) for row in x])
+
+    model, x = Rows(), torch.randn(16, 4)
+    step(model, x)
+    assert called_by_rows(host) > 0.5
+    host.fed, host.batch_size = True, 4  # with batches of another size
+    assert called_by_rows(host) == 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from tests.remedies.trainings import hosted
 from torch import nn
 
 from outpace.measure.frozen import Frozen
+from outpace.measure.frozen_parts import FrozenParts
 from outpace.seams.host import Host
+from outpace.seams.root import RootFacts
 
 
 class Encoder(nn.Sequential):
@@ -131,3 +135,37 @@ def test_a_frozen_encoder_is_found(kind: type[Classifier], host: Host) -> None:
 def test_what_may_give_something_else_is_none(kind: type[Classifier], host: Host) -> None:
     found = looked(host, kind())
     assert found is None
+
+
+def test_a_copy_and_a_file_are_without_what_looks(tmp_path: Path) -> None:
+    """A script may keep its best model in the very step that is looked at."""
+    model = Classifier()
+    with hosted(switching=True) as host:
+        optimizer = torch.optim.SGD(model.head.parameters(), 0.1)
+        host.optimizers.add(optimizer)
+        host.roots[model] = RootFacts()
+        parts = FrozenParts(host, lambda *_: None)
+        parts.install()
+        assert parts.handles
+        copied = copy.deepcopy(model)
+        torch.save(model, tmp_path / "model.pt")
+        parts.remove()
+    x = torch.randn(2, 8)
+    read = torch.load(tmp_path / "model.pt", weights_only=False)
+    for each in (copied.eval(), read.eval()):
+        assert torch.equal(each(x), model.eval()(x))
+
+
+def test_what_torchscript_runs_takes_no_hooks() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = torch.jit.script(nn.Linear(8, 8).eval()), nn.Linear(8, 2)
+
+    for model in (Mixed(), torch.jit.script(nn.Sequential(nn.Linear(8, 8)))):
+        with hosted(switching=True) as host:
+            host.optimizers.add(torch.optim.SGD(list(model.parameters())[-2:], 0.1))
+            host.roots[model] = RootFacts()
+            parts = FrozenParts(host, lambda *_: None)
+            parts.install()
+            parts.remove()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from outpace.measure.last_lines import LastLines
-from outpace.measure.length import Place, outermost_loop
+from outpace.measure.length import outermost_loop
+from outpace.seams.where import Place
 
 HEAD = """
     def train(step):

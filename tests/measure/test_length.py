@@ -263,3 +263,37 @@ def test_a_script_that_was_edited_since_it_was_started_is_not_what_is_running(
     assert parse(str(tmp_path / "edited.py")) is None
     assert not any(each.frame.f_code is edited.train.__code__ for each in edited.train(ways_out)[0])
     assert edited.train(evaluates_after) is False
+
+
+def test_what_steps_one_optimizer_after_the_other_is_one_step() -> None:
+    weight = torch.zeros(1, requires_grad=True)
+    optimizers = [torch.optim.SGD([weight]), torch.optim.Adam([weight])]
+    for _ in range(3):
+        for _optimizer in optimizers:
+            assert loops_around_step()[:1] == [Loop(3, True)]
+        for _name, _optimizer in dict(enumerate(optimizers)).items():
+            assert loops_around_step()[0] != Loop(3, True), "nothing of it can be looked up"
+        named = dict(enumerate(optimizers))
+        for _name, _optimizer in named.items():
+            assert loops_around_step()[:1] == [Loop(3, True)]
+
+
+def test_loops_over_dicts_products_and_folds_are_counted() -> None:
+    settings, rates = {"small": 1, "large": 2}, [0.1, 0.2, 0.3]
+    for _name, _setting in settings.items():
+        assert loops_around_step()[0].turns == 2
+    for _rate in [0.1, *rates]:
+        assert loops_around_step()[0].turns is None
+    for _rate in (0.1, 0.2):
+        assert loops_around_step()[0].turns == 2
+    for _rate, _name in itertools.product(rates, settings):
+        assert loops_around_step()[0].turns == 6
+    model_selection = pytest.importorskip("sklearn.model_selection")
+    for _fold, _parts in enumerate(model_selection.KFold(n_splits=3).split(torch.zeros(9, 1))):
+        assert loops_around_step()[0].turns == 3
+    folds = model_selection.StratifiedKFold(4)
+    for _fold, (_train, _test) in enumerate(folds.split(torch.zeros(8, 1), [0, 1] * 4)):
+        assert loops_around_step()[0].turns == 4
+    each = model_selection.LeaveOneOut()
+    for _train, _test in each.split(torch.zeros(3, 1)):
+        assert loops_around_step()[0].turns is None

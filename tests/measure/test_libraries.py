@@ -18,6 +18,13 @@ def trainer(module: str, **facts: Any) -> Any:
     return own()
 
 
+BY_HAND = {
+    "optimizers": ["of G", "of D"],
+    "lightning_module": SimpleNamespace(automatic_optimization=False),
+}
+"""whose steps it counts one by one"""
+
+
 @pytest.mark.parametrize(("resumed", "steps"), [(0, 500), (200, 300)])
 def test_transformers(resumed: int, steps: int) -> None:
     state = SimpleNamespace(max_steps=500)
@@ -36,6 +43,8 @@ def test_transformers(resumed: int, steps: int) -> None:
         ({"num_training_batches": math.inf}, None),
         ({"max_epochs": -1}, None),
         ({"global_step": 51}, 50),
+        ({**BY_HAND, "max_steps": 60}, 30),
+        ({**BY_HAND, "global_step": 102}, 50),
     ],
 )
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])

@@ -116,3 +116,27 @@ def test_no_hook_stays_where_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_module_is_given_by_name_may_be_spoilt() -> None:
     assert "the model (Named) is the first module" in (told(Named(), torch.randn(16, 8)) or "")
+
+
+def test_of_two_models_the_first_one_that_made_it_is_told() -> None:
+    first, second, x = nn.Sequential(nn.Linear(8, 8), Root()), nn.Linear(8, 1), torch.randn(4, 8)
+    with hosted(switching=True) as host:
+        host.on_backward = lambda _loss: None
+        hidden = first(x)
+        second(hidden).sum().backward()
+        assert who_made_it(host) == "1 (Root) is the first module whose output is not"
+        del hidden  # with what the second was given nothing is told of it
+        assert who_made_it(host) == "1 (Root) is the first module whose output is not"
+
+
+def test_nothing_is_told_of_calls_that_were_not_looked_at() -> None:
+    model = nn.Linear(8, 1)
+    with hosted(switching=True) as host:
+        host.on_backward = lambda _loss: None
+        spoilt, fine = torch.full((4, 8), torch.nan), torch.randn(4, 8)
+        (model(spoilt) + model(fine)).sum().backward()
+        assert who_made_it(host) is None
+        model(fine).sum().backward()
+        assert "the model's output is finite" in str(who_made_it(host))
+        del fine
+        assert who_made_it(host) is None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from outpace.measure.added import where_added
+from outpace.measure.added import is_limited, where_added
 from outpace.measure.retained import carries_graph, fills_up, find_retained, look
 
 History: list[Any] = []
@@ -254,3 +256,26 @@ def test_a_cache_that_tensors_are_the_keys_of() -> None:
     assert named is not None
     assert named[0] == "squared"
     assert named[1].endswith(f"test_retained.py:{line}")
+
+
+@pytest.mark.parametrize(
+    ("adding", "limited"),
+    [
+        ("if len(self.data) < self.most:\n            self.data.append(item)", True),
+        ("self.data.append(item)\n        if len(self.data) > 9: self.data.pop(0)", True),
+        ("self.data.append(item)\n        if len(self.data) > 9: del self.data[:3]", True),
+        ("self.data.append(item)\n        if len(self.data) > 9: learn()", False),
+        ("self.data.append(item)\n        if len(other) > 9: other.pop()", False),
+    ],
+)
+def test_a_memory_that_has_a_limit(
+    adding: str, limited: bool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    text = (
+        f"class Memory:\n    def push(self, item):\n        {adding}\n\nframe = sys._getframe()\n"
+    )
+    path = script("import sys\n" + text)
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
+    assert is_limited("memory.data", names["frame"]) is limited

@@ -73,3 +73,22 @@ def test_slices_of_a_loop(slices: Callable[[torch.Tensor], list[torch.Tensor]], 
         assert spared > made * (1 - 1 / count), "sums are spared too"
         assert seen == count
         assert "test_sliced.py" in where
+
+
+def test_what_the_loop_writes_to_cannot_be_unbound() -> None:
+    """As the table of a forward algorithm: views that `unbind` gives bear no change in place."""
+
+    class Forward(torch.nn.Module):
+        def forward(self, scores: torch.Tensor) -> torch.Tensor:
+            table = scores.new_zeros(scores.shape)
+            table[0] = scores[0]
+            for t in range(1, len(scores)):
+                table[t] = table[t - 1] + 1
+            return table
+
+    model, scores = Forward(), torch.randn(2 * FEWEST, 4, 4, requires_grad=True)
+    watch = Watch()
+    with watch:
+        out = model(scores)
+        out.sum().backward()
+    assert watch.sliced.worst() is None

@@ -429,3 +429,11 @@ def test_a_device_that_is_asked_about() -> None:
     plan, _ = answer(Question(device="l40s"), replace(session, evidence=full))
     assert plan.forecast
     assert "nothing is told of L40S: it has no room for a step" in plan.forecast.notes
+
+
+def test_what_is_told_at_validations_is_part_of_the_run() -> None:
+    run = replace(IMAGES.run, told_s=3.0)
+    ledger = (*IMAGES.ledger, Row("logging", 3.0, 0.0))
+    with_figures = replace(IMAGES, run=run, ledger=ledger)
+    more = finish(with_figures).estimate - finish(IMAGES).estimate
+    assert more == pytest.approx(3.0)

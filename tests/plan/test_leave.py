@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from outpace.plan.leave import evaluates_after, follow, saves, ways_out
+from outpace.plan.leave import (
+    evaluates_after,
+    follow,
+    is_over_phases,
+    saves,
+    saves_last_only,
+    ways_out,
+)
 
 
 def nothing() -> None:
@@ -550,3 +559,84 @@ def test_whether_a_script_saves(tmp_path: Path, line: str, told: bool) -> None:
     names = {"look": lambda: found.append(saves(sys._getframe(1)))}
     exec(compile(text, str(path), "exec"), names)  # noqa: S102
     assert found == [told]
+
+
+def test_an_epochs_phases_are_gone_through() -> None:
+    """What trains is over; what validates keeps the best weights, and is not left out."""
+    done: list[object] = []
+    batches = {"train": range(100), "val": range(2)}
+    for epoch in range(100):
+        for phase in ["train", "val"]:
+            for batch in batches[phase]:
+                if (epoch, phase, batch) == (1, "train", 3):
+                    assert leave()
+                if phase == "val":
+                    done.append((epoch, batch))
+        done.append(f"epoch {epoch}")
+    done.append("saved")
+    assert done == [(0, 0), (0, 1), "epoch 0", (1, 0), (1, 1), "epoch 1", "saved"]
+    assert sys.gettrace() is None
+
+
+@pytest.mark.parametrize(
+    ("loop", "phases"),
+    [
+        ("for phase in ['train', 'val']:\n    if phase == 'train': pass", True),
+        ("for name, loader in loaders.items():\n    x = 1 if 'val' != name else 2", True),
+        ("for loader, trains in [(a, True), (b, False)]:\n    if not trains: pass", True),
+        ("for rate in [0.1, 0.2]:\n    train(rate)", False),
+        ("for epoch in range(3):\n    if epoch == 2: pass", False),
+        ("while True:\n    pass", False),
+    ],
+)
+def test_which_loops_are_over_phases(loop: str, phases: bool) -> None:
+    (tree,) = ast.parse(loop).body
+    assert isinstance(tree, ast.For | ast.While)
+    assert is_over_phases(tree) is phases
+
+
+def test_loops_that_are_not_to_be_left() -> None:
+    done: list[object] = []
+    for fold in range(3):
+        for epoch in range(100):
+            for step in range(100):
+                if (epoch, step) == (1, 2):
+                    exits, last = ways_out(sys._getframe(), keep=1)
+                    assert last
+                    assert follow(exits, nothing)
+            done.append((fold, epoch))
+    assert done == [(fold, epoch) for fold in range(3) for epoch in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "last"),
+    [
+        ("if epoch == epochs - 1:\n        torch.save(model, path)", True),
+        ("if epoch + 1 == epochs:\n        save_checkpoint(model)", True),
+        ("if epoch == epochs - 1:\n        print(loss)", False),
+        ("if epoch % 5 == 0:\n        torch.save(model, path)", False),
+        (
+            "torch.save(model, path)\n    if epoch == epochs - 1:\n        torch.save(model, path)",
+            False,
+        ),
+    ],
+)
+def test_scripts_that_save_in_their_last_turn_alone(
+    body: str, last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    path = tmp_path / "train.py"
+    path.write_text(f"for epoch in range(epochs):\n    look()\n    {body}\n")
+    told: list[bool] = []
+    names = {
+        "look": lambda: told.append(saves_last_only(sys._getframe(1))),
+        "epochs": 1,
+        "model": 1,
+        "path": 1,
+        "loss": 1,
+        "torch": torch,
+        "save_checkpoint": lambda model: None,
+    }
+    with contextlib.suppress(Exception):  # nothing is saved
+        exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
+    assert told == [last]

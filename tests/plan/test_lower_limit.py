@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -123,3 +123,39 @@ def test_which_loops(test: str, body: str, found: bool) -> None:
     assert isinstance(loop, ast.While)
     exec("given = look(loop)", names | {"loop": loop}, names)  # noqa: S102
     assert (names["given"] is not None) is found
+
+
+MOST = 1000
+
+
+class Settings:
+    """As a script may have them."""
+
+    most = 1000
+
+
+def up_to_a_constant() -> int:
+    step = 0
+    with bar():
+        while step < MOST:
+            if step == 3:
+                assert leave()
+            step += 1
+    return step
+
+
+def up_to_a_classs() -> int:
+    step = 0
+    with bar():
+        while step < Settings.most:
+            if step == 3:
+                assert leave()
+            step += 1
+    return step
+
+
+@pytest.mark.parametrize("count", [up_to_a_constant, up_to_a_classs])
+def test_a_limit_of_the_module_or_of_a_class(count: Callable[[], int]) -> None:
+    assert count() == 4
+    assert (MOST, Settings.most) == (1000, 1000)
+    assert sys.gettrace() is None

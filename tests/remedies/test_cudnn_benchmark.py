@@ -16,3 +16,8 @@ def test_a_script_that_has_it_on_is_not_advised() -> None:
     verdict = CudnnBenchmark().applies(replace(ON_GPU, compute=compute))
     assert not verdict.yes
     assert verdict.reason == "the script has cuDNN search already"
+
+
+def test_a_script_that_says_itself_how_to_choose_is_left_alone() -> None:
+    compute = replace(ON_GPU.compute, cudnn_set=True)
+    assert not CudnnBenchmark().applies(replace(ON_GPU, compute=compute)).yes

@@ -33,7 +33,8 @@ from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.patch import patched
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.remedies.prefetch import Prefetch
-from tests.remedies.some_evidence import ALL
+from outpace.remedies.room import edit_room
+from tests.remedies.some_evidence import ALL, IMAGES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("image_classifier.py", "char_gpt.py", "flights.py", "mnist_cnn.py")
@@ -656,16 +657,18 @@ def test_torch_is_imported_where_a_line_needs_it(source: str) -> None:
     assert not first.startswith("#") or changed.startswith(first)
 
 
+def sets_threads_at(line: int | None) -> Evidence:
+    where = None if line is None else f"train.py:{line}"
+    return replace(IMAGES, compute=replace(IMAGES.compute, threads_where=where))
+
+
 def test_a_number_of_threads_that_the_script_sets_is_changed() -> None:
-    from outpace.remedies.room import edit_room
-
     source = "import torch\n\ntorch.set_num_threads(8)\n"
-    assert edit_room(source, {"compute_threads": 1}) == source.replace("8", "1")
+    changed = edit_room(source, {"compute_threads": 1}, sets_threads_at(3))
+    assert changed == source.replace("8", "1")
 
 
-def test_workers_keep_their_number_of_threads() -> None:
-    from outpace.remedies.room import edit_room
-
+def test_other_processes_keep_their_number_of_threads() -> None:
     source = dedented(
         """
         import numba
@@ -679,9 +682,11 @@ def test_workers_keep_their_number_of_threads() -> None:
         """
     )
     line = "import torch\n\ntorch.set_num_threads(4)\n"
-    assert edit_room(source, {"compute_threads": 4}) == source.replace("import torch\n", line, 1)
-    four = source.replace("numba.set_num_threads(8)", "torch.set_num_threads(4)")
-    assert edit_room(four, {"compute_threads": 4}) == four
+    changed = edit_room(source, {"compute_threads": 4}, sets_threads_at(None))
+    assert changed == source.replace("import torch\n", line, 1)
+    own = source.replace("numba.set_num_threads(8)", "torch.set_num_threads(8)")
+    at = own.splitlines().index("torch.set_num_threads(8)") + 1
+    assert edit_room(own, {"compute_threads": 4}, sets_threads_at(at)) == own.replace("(8)", "(4)")
 
 
 def test_a_name_that_the_script_has_already_is_not_taken() -> None:
@@ -790,12 +795,22 @@ def test_a_fork_draws_with_threads_of_its_own() -> None:
         class Rows:
             def __getitem__(self, index):
                 return index
+        class DataLoader:
+            def __init__(self, data):
+                self.data = data
+            def __iter__(self):
+                return iter(self.data.__getitems__([0, 1]))
         rows = Rows()
+        train_loader = DataLoader(rows)
+        found = []
+        for row in train_loader:
+            found.append(row)
         """
     )
     facts = anywhere(ALL["rows"])
     facts = replace(facts, input=replace(facts.input, drawn_by="Rows"))
     changed = FetchThreads().edit(source, facts, {"threads": 2})
+    assert "in ahead(train_loader)" in changed, "or the step would wait for them"
     rows: Any = results(changed)["rows"]
     assert rows.__getitems__([3, 1, 2]) == [3, 1, 2]
     child = os.fork()
@@ -856,6 +871,8 @@ def test_workers_are_given_up_with_what_they_made(name: str) -> None:
         train_loader = DataLoader(
             rows, batch_size=4, shuffle=True, num_workers=2, persistent_workers=True
         )
+        for x in train_loader:
+            print(x)
         """
     )
     facts = anywhere(ALL["rows"])
@@ -936,3 +953,57 @@ def test_what_is_changed_between_epochs_is_not_kept_by_an_edit(
     assert ("persistent_workers=True" in workers) is not changes
     kept = CacheSamples().edit(source, facts, {})
     assert ("in_memory(train_set)" in kept) is not changes
+
+
+CALLED_TWICE = dedented(
+    """
+    import torch
+    class Net(torch.nn.Linear):
+        pass
+    model = Net(2, 1)
+    def train(a, b):
+        first = model(a)
+        second = model(b)
+        (first - second).square().mean().backward()
+    """
+)
+
+
+def test_a_model_that_is_called_twice_to_learn_is_left_alone() -> None:
+    line = CALLED_TWICE.splitlines().index("    first = model(a)") + 1
+    assert edits.under_autocast(CALLED_TWICE, f"train.py:{line}", "cpu", "bfloat16") == CALLED_TWICE
+    once = CALLED_TWICE.replace("    second = model(b)", "    second = b")
+    assert "enabled" not in edits.under_autocast(once, f"train.py:{line}", "cpu", "bfloat16")
+    assert edits.under_autocast(once, f"train.py:{line}", "cpu", "bfloat16") != once
+
+
+def test_a_call_that_serves_validation_too_is_cast_in_training_alone() -> None:
+    source = CALLED_TWICE.replace("    second = model(b)\n", "").replace(
+        "    (first - second).square().mean().backward()", "    return (first - b).square().mean()"
+    )
+    line = source.splitlines().index("    first = model(a)") + 1
+    changed = edits.under_autocast(source, f"train.py:{line}", "cpu", "bfloat16")
+    assert "enabled=torch.is_grad_enabled()" in changed
+
+
+def test_a_line_that_is_but_a_comment_is_put_in() -> None:
+    text = 'torch.set_float32_matmul_precision("high")'
+    source = f"import torch\n# {text}\n"
+    once = edits.insert_after_imports(source, text)
+    assert once != source
+    assert edits.insert_after_imports(once, text) == once
+
+
+def test_names_are_those_of_the_code() -> None:
+    assert edits.names_any("torch.backends.cuda.matmul.allow_tf32 = False\n", ("allow_tf32",))
+    assert not edits.names_any("# allow_tf32\nx = 1\n", ("allow_tf32",))
+
+
+@pytest.mark.parametrize("change", [{"anew": True}, {"samples": 10**9}])
+def test_samples_are_not_drawn_whole_where_that_does_not_pay(change: dict[str, Any]) -> None:
+    source = "loader = DataLoader(data, 4)\nfor x in loader:\n    pass\n"
+    facts = replace(IMAGES.input, where="train.py:1", samples=100, sample_bytes=8, workers=0)
+    for more, same in (({}, False), (change, True)):
+        evidence = replace(IMAGES, input=replace(facts, **more))
+        changed = CacheSamples().edit(source, evidence, {"limit_mib": 100})
+        assert (changed == source) is same

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from outpace.records.evidence import Evidence
-from outpace.remedies.loader_workers import LARGE, LoaderWorkers
+from outpace.remedies.loader_workers import LARGE, RUNS_ANEW, LoaderWorkers
 from outpace.remedies.model import MAPPED
 from outpace.seams.setup import AS_IS
 from tests.remedies.some_evidence import WORKERS, arm, replace
@@ -47,3 +47,22 @@ def test_batches_that_the_allocator_maps_anew_gain_less() -> None:
     settings = {"workers": 1, "place_bytes": 1}
     gains = [REMEDY.predict(made(size), settings).speedup for size in (MAPPED - 64, MAPPED)]
     assert gains[0] > 1.2 * gains[1] > 1.2
+
+
+def test_no_workers_where_each_would_train_too() -> None:
+    data = replace(WORKERS.input, runs_anew=True)
+    assert REMEDY.applies(replace(WORKERS, input=data)).reason != RUNS_ANEW, "it has some already"
+    found = replace(WORKERS, input=replace(data, workers=0))
+    assert REMEDY.applies(found).reason == RUNS_ANEW
+
+
+def test_workers_that_the_script_keeps_are_kept() -> None:
+    source = (
+        "from torch.utils.data import DataLoader\n"
+        "loader = DataLoader(data, num_workers=2, persistent_workers=True)\n"
+        "for epoch in range(9):\n    data.set_epoch(epoch)\n    for x in loader:\n        pass\n"
+    )
+    for persistent in (True, False):
+        data = replace(WORKERS.input, where="train.py:2", persistent=persistent)
+        changed = REMEDY.edit(source, replace(WORKERS, input=data), {"workers": 1})
+        assert ("persistent_workers=True" in changed) is persistent

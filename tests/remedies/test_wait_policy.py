@@ -38,10 +38,10 @@ def test_spinning_beside_makers_is_predicted_to_cost() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"passive": False}])
 def test_a_script_is_left_alone(settings: dict[str, bool]) -> None:
-    assert edit_room("import torch\n", settings) == "import torch\n"
+    assert edit_room("import torch\n", settings, on_threads(2)) == "import torch\n"
 
 
 def test_a_script_is_changed_once() -> None:
-    once = edit_room("import torch\n", {"passive": True})
+    once = edit_room("import torch\n", {"passive": True}, on_threads(2))
     assert once.index("OMP_WAIT_POLICY") < once.index("import torch")
-    assert edit_room(once, {"passive": True}) == once
+    assert edit_room(once, {"passive": True}, on_threads(2)) == once

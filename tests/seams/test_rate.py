@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from outpace.seams.rate import RateSeam
+from outpace.seams.rate import RateSeam, finds_its_rate
 
 state_dict = torch.optim.Optimizer.state_dict
 
@@ -257,3 +257,33 @@ def test_an_optimizer_that_comes_later_may_keep_its_rate(seam: RateSeam) -> None
     optimizer.step()
     later.step()
     assert (value(optimizer), value(later)) == pytest.approx((1.0, 0.6))
+
+
+def test_nothing_is_looked_at_before_it_is_wanted(seam: RateSeam) -> None:
+    optimizer = one_weight(1)  # a whole number, as LBFGS has it by itself
+    own = optimizer.param_groups[0]["lr"]
+    seam.change, seam.wanted = lambda own, largest: own / 2, lambda: False
+    optimizer.step()
+    assert optimizer.param_groups[0]["lr"] is own
+    assert not seam.largest
+    seam.wanted = lambda: True
+    optimizer.step()
+    assert optimizer.param_groups[0]["lr"] is own
+
+
+def test_a_search_along_a_line_has_no_rate(seam: RateSeam) -> None:
+    """At a rate of 0 it divides by nothing."""
+    weight = torch.nn.Parameter(torch.full((4,), 3.0))
+    optimizer = torch.optim.LBFGS([weight], line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (weight - 1).square().sum() + (weight**4).sum()
+        loss.backward()
+        return loss
+
+    seam.change = lambda own, largest: 0.0
+    for _ in range(3):
+        optimizer.step(closure)  # type: ignore[arg-type]
+    assert finds_its_rate(optimizer)
+    assert float(weight.detach().abs().max()) < 3.0

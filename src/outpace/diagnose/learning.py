@@ -159,7 +159,9 @@ def _overshot(evidence: Evidence) -> tuple[float, float] | None:
     leaps = not alone and 0 < LEAP * values[0] < median(values[1:6])
     high = sum(0 < SPIKE * first < value for value in values[5:])
     spikes = not alone and high > max(1, MOST_SPIKES * len(values))
-    rises = last > RISE * max(values[0], first) and (health.update_ratio or 0.0) >= LARGE_UPDATE
+    start = max(values[0], first)
+    rises = last > start + (RISE - 1) * abs(start)
+    rises = rises and (health.update_ratio or 0.0) >= LARGE_UPDATE
     return (values[0] if leaps else first, last) if leaps or spikes or rises else None
 
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from outpace.measure.length import parse
+from outpace.measure.syntax import name_of
 from outpace.measure.user_modules import user_files
 from outpace.seams.where import place, short
 
+SCOPES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+REMOVERS = ("pop", "popleft", "popitem", "remove")
 ADDERS = ("append", "appendleft", "extend", "add", "update", "setdefault", "insert", "put")
 
 
@@ -32,6 +35,55 @@ def where_added(name: str, frame: FrameType) -> str:
                     own = own if filename == frame.f_code.co_filename else []
                     return f"{short(filename)}:{min(own or found)}"
     return place(frame) or "?"
+
+
+def is_limited(name: str, frame: FrameType) -> bool:
+    """Whether the script keeps something below a size: it adds to it only where it has fewer items than a
+    number, or takes out again what it has added first.
+    """
+    own = _of_any_owner(name).partition("[")[0]
+    here = parse(frame.f_code.co_filename)
+    trees = map(parse, dict.fromkeys([frame.f_code.co_filename, *user_files()]))
+    nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
+    scopes = [node for node in nodes if isinstance(node, SCOPES)]
+    return any(_limits(scope, own) for scope in (*scopes, *([here] if here is not None else ())))
+
+
+def _limits(scope: ast.AST, name: str) -> bool:
+    """Whether what is added to in a function, a class or a file is kept below a size there."""
+    nodes = list(ast.walk(scope))
+    added = any(_is(target, name) for target in map(_adds, nodes) if target is not None)
+    return added and any(_takes_out(node, name) or _adds_to_fewer(node, name) for node in nodes)
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    return _names(node) and _of_any_owner(ast.unparse(node)) == name
+
+
+def _takes_out(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in REMOVERS and _is(node.func.value, name)
+    deleted = node.targets if isinstance(node, ast.Delete) else []
+    return any(isinstance(one, ast.Subscript) and _is(one.value, name) for one in deleted)
+
+
+def _adds_to_fewer(node: ast.AST, name: str) -> bool:
+    if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
+        return False
+    sides = (node.test.left, *node.test.comparators)
+    counts = any(
+        name_of(one.func) == "len" and _is(one.args[0], name)
+        for one in sides
+        if isinstance(one, ast.Call) and one.args
+    )
+    inside = (part for statement in node.body for part in ast.walk(statement))
+    return counts and any(
+        isinstance(part, ast.Call)
+        and isinstance(part.func, ast.Attribute)
+        and part.func.attr in ADDERS
+        and _is(part.func.value, name)
+        for part in inside
+    )
 
 
 def _targets(
@@ -85,5 +137,5 @@ def _defines(node: ast.AST) -> ast.expr | None:
     return node.target if isinstance(node, ast.AnnAssign) else None
 
 
-def _names(node: ast.AST) -> bool:
+def _names(node: object) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute))

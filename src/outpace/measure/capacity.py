@@ -10,7 +10,7 @@ import torch
 
 from outpace.measure.counters import held_bytes
 from outpace.measure.growth import heap_free_bytes
-from outpace.measure.machine import memory_limit
+from outpace.measure.machine import free_memory, memory_limit
 
 RLIMITS = {"RLIMIT_DATA": "VmData", "RLIMIT_AS": "VmSize"}
 """limits of a process (getrlimit(2)), and what counts against each in /proc/self/status"""
@@ -37,7 +37,8 @@ def tightest(device: str, status: Path = Path("/proc/self/status")) -> Limit:
 
 
 def _of_process(status: Path) -> Iterator[tuple[int, int]]:
-    yield memory_limit(), held_bytes() or 0
+    most = memory_limit()
+    yield most, max(held_bytes() or 0, most - free_memory())  # workers and others take of it too
     try:
         import resource
 

@@ -316,6 +316,7 @@ def _compute(
         facts["threads_where"] = backend.threads_where
         facts["anomaly_detection"] = backend.anomaly_detection.trains
         facts["anomaly_where"] = backend.anomaly_detection.where
+    facts["models"] = sum(f.has_parameters and f.training_calls > 0 for f in host.roots.values())
     idle = [facts.where for facts, _ in unused(host)]
     facts.update(unused=len(idle), unused_where=next(iter(idle), None))
     if (recompute := host.seam(RecomputeSeam)) is not None:

@@ -26,6 +26,7 @@ from outpace.measure.sampler import WORKER, Line, of_phase, read_dump
 from outpace.measure.statistics import median
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
+from outpace.measure.written import runs_anew
 from outpace.records.input import Input
 from outpace.seams.fetch import Fetches
 from outpace.seams.host import Host
@@ -78,6 +79,7 @@ def collect_input(
         "prefetch_factor": loader.prefetch_factor or 0,
         "persistent": loader.persistent_workers,
         "anew": record.anew,
+        "runs_anew": runs_anew(),
         "restarts": restarts,
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,

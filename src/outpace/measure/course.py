@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from outpace.measure.length import (
     Loop,
-    Place,
     loops_around_step,
     outermost_loop,
     place_of_step,
@@ -19,6 +18,7 @@ from outpace.measure.length import (
 )
 from outpace.measure.limits import Limits
 from outpace.measure.turns import Turns
+from outpace.seams.where import Place
 
 
 class Course:

@@ -31,11 +31,19 @@ OPERATIONS = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
 }
+MOST_BASE, MOST_EXPONENT = 1000, 64
 ROUNDED = ("ceil", "floor")
 
 
 class Unknown(Exception):
     """An expression that only running it would tell."""
+
+
+def _power(base: float, exponent: float) -> float:
+    """As in ``range(10**6)``; what would take long to compute is none of a script's lengths."""
+    if abs(base) > MOST_BASE or not 0 <= exponent <= MOST_EXPONENT:
+        raise Unknown
+    return float(base) ** exponent if isinstance(base, float) else base**exponent
 
 
 def evaluate(node: ast.expr, frame: FrameType) -> Any:
@@ -56,7 +64,7 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
             return -value
     elif isinstance(node, ast.BinOp):
         left, right = evaluate(node.left, frame), evaluate(node.right, frame)
-        operation = OPERATIONS.get(type(node.op))
+        operation = _power if isinstance(node.op, ast.Pow) else OPERATIONS.get(type(node.op))
         if operation is not None and isinstance(left, NUMBERS) and isinstance(right, NUMBERS):
             return operation(left, right)
     elif isinstance(node, ast.Call) and not node.keywords:
@@ -148,8 +156,8 @@ def variable(frame: FrameType, name: str) -> Any:
     raise Unknown
 
 
-_asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""batches of DataLoaders' epochs"""
+_asked: weakref.WeakKeyDictionary[Any, tuple[int | None, int]] = weakref.WeakKeyDictionary()
+"""samples of DataLoaders' data sets, which may grow, and batches of their epochs then"""
 
 
 def length_of(value: Any) -> int:
@@ -170,11 +178,13 @@ def _batches_of(loader: Any) -> int:
     from outpace.seams.apart import apart, held_by, only_counts
     from outpace.seams.generators import generators_kept
 
-    if loader in _asked:  # it may be asked with each step
-        return _asked[loader]
     kind: Any = type(loader.dataset)
     if not only_counts(kind) and is_user_file(kind.__len__.__code__.co_filename):
         raise Unknown
-    with generators_kept(*held_by(loader)):
-        _asked[loader] = found = len(apart(loader))
+    samples = len(loader.dataset) if hasattr(kind, "__len__") else None
+    known, found = _asked.get(loader, (None, None))
+    if found is None or known != samples:  # it may be asked with each step
+        with generators_kept(*held_by(loader)):
+            found = len(apart(loader))
+        _asked[loader] = samples, found
     return found

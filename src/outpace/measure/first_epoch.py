@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outpace.measure.ledger import clean_steps, mean_phases
+from outpace.measure.ledger import clean_steps, mean_of, mean_phases
 from outpace.records.run import Recurring
 from outpace.seams.host import Step
 
@@ -61,5 +61,4 @@ def first_epoch(first: Sequence[Step], later: Sequence[Step], epoch: float) -> R
 
 
 def _mean(steps: Sequence[Step]) -> float:
-    clean = clean_steps(list(steps))
-    return sum(step.wall for step in clean) / len(clean) / 1e9
+    return mean_of(clean_steps(list(steps)))[0]

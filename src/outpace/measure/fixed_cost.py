@@ -17,6 +17,7 @@ from outpace.measure.arms import settled
 from outpace.measure.flops import StepCounter
 from outpace.measure.statistics import Line, line
 from outpace.seams.batch import tensors_in
+from outpace.seams.compiled import graphs_compiled
 from outpace.seams.host import Host
 from outpace.seams.module import is_compiled
 
@@ -96,8 +97,10 @@ def call_by_rows(host: Host) -> tuple[Call, int] | None:
     """The model's last call and its rows, where it can be made on a part of them."""
     call = last_call(host)
     rows = rows_of(call) if call is not None else 0
-    if call is None or rows < FEWEST_ROWS or is_compiled(call.module):
+    if call is None or rows < FEWEST_ROWS or is_compiled(call.module) or graphs_compiled():
         return None
+    if host.fed and rows != host.batch_size:
+        return None  # its first dimension is another, as time is
     return call, rows
 
 

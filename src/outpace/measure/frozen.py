@@ -128,9 +128,9 @@ def frozen(host: Host) -> Generator[None, None, Frozen | None]:
     assert module is not None
     assert loader is not None
     watch = FrozenWatch(host)
-    module.on_call, loader.on_draw = watch.on_call, watch.on_draw
-    watch.parts.install()
     try:
+        module.on_call, loader.on_draw = watch.on_call, watch.on_draw
+        watch.parts.install()
         steps = yield from calls_of_steps(host, watch.of_step)
     finally:
         module.on_call = loader.on_draw = None

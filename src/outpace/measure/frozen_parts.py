@@ -16,7 +16,9 @@ from torch import nn
 from outpace.measure.called_again import form_of
 from outpace.seams.batch import tensors_in
 from outpace.seams.generators import moved, states_taken
+from outpace.seams.hooks import Hook, is_scripted
 from outpace.seams.host import Host
+from outpace.seams.module import is_compiled
 from outpace.seams.optimizer import held_by
 from outpace.seams.where import caller
 
@@ -51,13 +53,15 @@ class FrozenParts:
                 self._look_into(root, held)
 
     def _look_into(self, module: nn.Module, held: set[int]) -> None:
+        if is_scripted(module):
+            return
         if any(id(p) in held for p in module.parameters(recurse=False)):
-            self.handles.append(module.register_forward_pre_hook(self._learnt))
+            self.handles.append(module.register_forward_pre_hook(Hook(self._learnt)))
             return
         for part in module.children():
-            if never_changes(part, held):
-                before = part.register_forward_pre_hook(self._before, with_kwargs=True)
-                after = part.register_forward_hook(self._after, with_kwargs=True)
+            if never_changes(part, held) and not is_scripted(part):
+                before = part.register_forward_pre_hook(Hook(self._before), with_kwargs=True)
+                after = part.register_forward_hook(Hook(self._after), with_kwargs=True)
                 self.handles += [before, after]
             else:
                 self._look_into(part, held)
@@ -108,8 +112,3 @@ def never_changes(module: nn.Module, held: set[int]) -> bool:
         and not any(part.training for part in module.modules())
         and not any(id(parameter) in held for parameter in parameters)
     )
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Whether its calls go to compiled code, in which there are no hooks to put."""
-    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None

@@ -36,16 +36,22 @@ class Readings:
         self.host = host
         self.met = False
         self._backwards = -1
-        self._memory: set[int] = set()
+        self._memory: dict[int, Any] = {}
 
     def see(self, name: str, args: Any) -> None:
         """Look at an operator outside of backward passes."""
         if self._backwards != self.host.backwards:
             self._backwards = self.host.backwards
-            self._memory = {address_of(weight.grad) for _, weight in unused(self.host)} - {0}
+            weights = {address_of(weight.grad): weight for _, weight in unused(self.host)}
+            self._memory = {address: each for address, each in weights.items() if address}
         if self._memory and not self.met and name not in EMPTYING:
-            given = any(address_of(tensor) in self._memory for tensor in tensors_in(args))
+            given = any(self._is_gradient(address_of(tensor)) for tensor in tensors_in(args))
             self.met = given and not called_by_us()
+
+    def _is_gradient(self, address: int) -> bool:
+        """Whether one lies there still: what was freed is given out again."""
+        weight = self._memory.get(address)
+        return weight is not None and address_of(weight.grad) == address
 
 
 def called_by_us() -> bool:

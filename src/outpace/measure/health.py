@@ -6,6 +6,7 @@ some of the first steps, and some after the training was watched.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import weakref
 from collections import Counter
@@ -14,6 +15,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -44,7 +46,6 @@ from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import held_by, learned_by
 from outpace.seams.root import Evaluations
-from outpace.seams.version_of import version_of
 
 MOST_NUMBERS = 1 << 16
 """of one parameter whose change is looked at"""
@@ -112,8 +113,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         """of parameters that no optimizer has, what they were when that was seen first"""
         self.first_rates: dict[int, float] = {}
         """of optimizers (id), when they were looked at first"""
-        self.idle: dict[str, tuple[nn.Parameter, int, int]] = {}
-        """parameters that had no gradient, with torch's count of their changes and the step that it was at"""
+        self.idle: dict[str, tuple[weakref.ref[nn.Parameter], torch.Tensor, int]] = {}
+        """parameters that had no gradient, weakly, with what they were then and the step that it was at"""
         self.reached: set[str] = set()
         """parameters that had one"""
         self.before: dict[str, torch.Tensor] = {}
@@ -254,13 +255,13 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         """The first loss that is not finite: find out at once where it came from."""
         if self.bad_seen or loss.device.type != "cpu":
             return  # reading each would hold up the training
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            return  # to call the model again would be a collective of one rank alone
         if not math.isfinite(float(loss)):
             self.bad_seen = True
             watching, self.watching = self.watching, False
-            try:
+            with contextlib.suppress(Exception):  # then it is not told
                 self.bad_made = who_made_it(self.host)
-            except Exception as error:
-                self.failure = f"{type(error).__name__}: {error}"
             self.watching = watching
 
     # --- gradients and updates -------------------------------------------------------------------
@@ -376,7 +377,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             if parameter.grad is not None:
                 self.reached.add(name)
             elif parameter.requires_grad and id(parameter) in own:
-                self.idle.setdefault(name, (parameter, version_of(parameter), self.host.steps))
+                before = _part(parameter).clone()
+                self.idle.setdefault(name, (weakref.ref(parameter), before, self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
         now = _rate_of(optimizer)
         by_hand = not any("initial_lr" in group for group in optimizer.param_groups)
@@ -507,9 +509,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         steps = self.host.steps
         return tuple(
             name
-            for name, (parameter, before, at) in self.idle.items()
+            for name, (ref, before, at) in self.idle.items()
             if name not in self.reached
-            and version_of(parameter) == before
+            and (parameter := ref()) is not None
+            and torch.equal(_part(parameter), before)
             and steps - at >= FEWEST_STEPS
         )
 
@@ -557,7 +560,7 @@ def _draws_from(name: str, args: tuple[Any, ...]) -> bool:
 
 def _is_binary(given: torch.Tensor) -> bool:
     """Whether there is nothing in it but 0 and 1: a data set's one-hot label, not a model's output."""
-    some = given.detach()[:MOST_NUMBERS] if given.dim() else given.detach()
+    some = _part(given)
     return bool(((some == 0) | (some == 1)).all())
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NoReturn
 
-from outpace.measure.length import Place, is_within, lines_of
-from outpace.seams.where import is_user_file
+from outpace.measure.length import is_within
+from outpace.seams.where import Place, is_user_file, lines_of
 
 
 class LastLines:

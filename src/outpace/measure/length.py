@@ -21,15 +21,14 @@ from torch.optim import Optimizer
 from outpace.measure import libraries
 from outpace.measure.expressions import DATA_LOADER, Unknown, evaluate, length_of, variable
 from outpace.measure.syntax import name_of
-from outpace.seams.where import is_user_file, user_frames
+from outpace.seams.where import Place, is_user_file, lines_of, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
-SIZED = (list, tuple)
-Place = tuple[tuple[CodeType, int], ...]
-"""lines of the user's, each in the function that it belongs to"""
-
-
+SIZED = (list, tuple, dict)
+SPLITTERS = ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold", "TimeSeriesSplit")
+"""of scikit-learn, whose first argument is the number of folds"""
+PARTS_OF_DICT = ("items", "values", "keys")
 UNSURE_S = 2.0
 """by which the times of a file and of a process may differ; the system tells its own start by the second"""
 
@@ -95,13 +94,16 @@ def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     over = _unwrapped(loop.iter)
     loader = _is_over_loader(over, frame)
     try:
-        return Loop(_count(over, frame), is_range(over), loader=loader)
+        return Loop(count_of(over, frame), is_range(over), loader=loader)
     except Exception:
-        return Loop(None, False, loader=loader)
+        return Loop(None, is_range(over), loader=loader)
 
 
-def _count(over: ast.expr, frame: FrameType) -> int | None:
+def count_of(over: ast.expr, frame: FrameType) -> int | None:
     """Turns of a loop over this; None, or an error, where they cannot be told."""
+    written = _parted(over)
+    if isinstance(written, ast.List | ast.Tuple | ast.Dict):
+        return _count_written(written)
     if is_range(over):
         return len(range_of(over, frame))
     if isinstance(over, ast.Call) and name_of(over.func) == "zip":
@@ -110,8 +112,45 @@ def _count(over: ast.expr, frame: FrameType) -> int | None:
         )
     if isinstance(over, ast.Call) and is_slice(over):
         return _turns_of_slice(over, frame)
-    value = items_of(over, frame)
+    if isinstance(over, ast.Call) and name_of(over.func) == "product" and not over.keywords:
+        counts = [count_of(_unwrapped(each), frame) for each in over.args]
+        return math.prod(count for count in counts if count is not None) if all(counts) else None
+    if (folds := folds_of(over, frame)) is not None:
+        return folds
+    value = items_of(written, frame)
     return len(value) if isinstance(value, SIZED) else None
+
+
+def _count_written(items: ast.List | ast.Tuple | ast.Dict) -> int | None:
+    """Those of a list, say, that the loop itself is over; None where some are of another one."""
+    if isinstance(items, ast.Dict):
+        return len(items.keys) if all(key is not None for key in items.keys) else None
+    return None if any(isinstance(one, ast.Starred) for one in items.elts) else len(items.elts)
+
+
+def folds_of(over: ast.expr, frame: FrameType) -> int | None:
+    """Folds that a cross-validation of scikit-learn's gives, ``KFold(5).split(x)``; None of anything else."""
+    if not (isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute)):
+        return None
+    if over.func.attr != "split":
+        return None
+    made = over.func.value
+    try:
+        if isinstance(made, ast.Call):
+            kind = evaluate(made.func, frame)
+            given = [word.value for word in made.keywords if word.arg == "n_splits"] or made.args[
+                :1
+            ]
+            known = _is_sklearns(kind) and kind.__name__ in SPLITTERS
+            return int(evaluate(given[0], frame)) if known else None
+        splitter = evaluate(made, frame)
+        return int(splitter.get_n_splits()) if _is_sklearns(type(splitter)) else None
+    except Exception:
+        return None  # one that leaves out each sample has to be given them
+
+
+def _is_sklearns(kind: type) -> bool:
+    return kind.__module__.split(".")[0] == "sklearn"
 
 
 def items_of(over: ast.expr, frame: FrameType) -> Any:
@@ -137,7 +176,7 @@ def _limit(over: ast.expr, frame: FrameType) -> int | None:
     Of such a one an epoch that is over tells more: it may be left early, or end before.
     """
     try:
-        if (count := _count(_unwrapped(over), frame)) is not None:
+        if (count := count_of(_unwrapped(over), frame)) is not None:
             return count
     except Exception:
         return None
@@ -203,13 +242,38 @@ def loops_around_step() -> list[Loop]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
+            around = [loop for loop in loops_around(frame) if not _is_over_optimizers(loop, frame)]
+            found += [turns(loop, frame) for loop in reversed(around)]
         elif (steps := libraries.steps_of(_trainer(frame))) is not None:
             found.append(Loop(steps, True))
         elif _searches(frame):
             found.append(Loop(None, False, while_=True))
         frame = frame.f_back
     return found
+
+
+def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:
+    """Whether a loop steps one optimizer after the other: all that is one step."""
+    if isinstance(loop, ast.While):
+        return False
+    over = _unwrapped(loop.iter)
+    each = over.args if isinstance(over, ast.Call) and name_of(over.func) == "zip" else [over]
+    for items in each:
+        try:
+            value = items_of(_parted(items), frame)
+        except Exception:
+            continue
+        values = list(value.values()) if type(value) is dict else value
+        if type(values) in (list, tuple) and any(isinstance(one, Optimizer) for one in values):
+            return True
+    return False
+
+
+def _parted(over: ast.expr) -> ast.expr:
+    """The dict of whose items, values or keys a loop is; else what it is over."""
+    asked = over.func if isinstance(over, ast.Call) and not over.args else None
+    is_part = isinstance(asked, ast.Attribute) and asked.attr in PARTS_OF_DICT
+    return asked.value if is_part and isinstance(asked, ast.Attribute) else over
 
 
 def _searches(frame: FrameType) -> bool:
@@ -246,11 +310,6 @@ def _trainer(frame: FrameType) -> Any:
 def place_of_step() -> Place:
     """The lines of the user's in which the calling step is, the innermost first."""
     return lines_of(sys._getframe(1))
-
-
-def lines_of(frame: FrameType | None) -> Place:
-    """The user's lines that are running in a frame and its callers, the innermost first."""
-    return tuple((each.f_code, each.f_lineno) for each in user_frames(frame))
 
 
 def outermost_loop() -> Place:

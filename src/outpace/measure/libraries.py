@@ -45,10 +45,14 @@ def _is_of(library: tuple[str, ...], trainer: Any) -> bool:
 
 
 def _of_lightning(trainer: Any) -> int | None:
-    epochs, most = trainer.max_epochs, trainer.max_steps
+    epochs, most, gone = trainer.max_epochs, trainer.max_steps, trainer.global_step
+    several = len(getattr(trainer, "optimizers", ()))
+    if several > 1 and not trainer.lightning_module.automatic_optimization:
+        # It counts the steps of all of them.
+        most, gone = most // several if most and most > 0 else most, gone // several
     limits = [most] if most is not None and most >= 0 else []
     epoch = trainer.num_training_batches / trainer.accumulate_grad_batches
     if epochs is not None and epochs >= 0 and math.isfinite(epoch):
         limits.append(epochs * math.ceil(epoch))
     # The step that is running is not counted yet; those of a checkpoint are.
-    return int(min(limits)) - max(0, int(trainer.global_step) - 1) if limits else None
+    return int(min(limits)) - max(0, int(gone) - 1) if limits else None

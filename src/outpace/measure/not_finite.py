@@ -12,19 +12,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from outpace.measure.again import last_call, unseen
+from outpace.measure.again import Call, last_calls, unseen
 from outpace.seams.batch import tensors_in
+from outpace.seams.hooks import has_others, scripted_in
 from outpace.seams.host import Host
+
+FINE = "the model's output is finite: it was made after the model, on the way to the loss"
 
 
 def who_made_it(host: Host) -> str | None:
     """Where a loss that is not finite comes from, in words; None where it cannot be told.
 
-    Asked right after the backward pass: the weights are still those that made the loss.
+    Asked right after the backward pass: the weights are still those that made the loss. Of several models
+    the first one that made such numbers, or was given them.
     """
-    call = last_call(host)
-    if call is None:
+    calls = last_calls(host)
+    for call in calls:
+        if call is None or has_others(call.module):
+            return None  # it cannot be called again, or the script's hooks would see that
+        if (told := _made_in(host, call)) is not None:
+            return told
+    if not all(call is not None and call.times == 1 for call in calls):
         return None
+    return FINE if calls else None
+
+
+def _made_in(host: Host, call: Call) -> str | None:
+    """What is told of one model; None where it makes nothing of that kind."""
     module, args, kwargs = call.module, call.args, call.kwargs
     learnt = ((n, p) for n, p in module.named_parameters() if p.requires_grad)
     bad = next((name for name, parameter in learnt if _infinite(parameter)), None)
@@ -45,7 +59,7 @@ def who_made_it(host: Host) -> str | None:
 
     names = {one: name or "the model" for name, one in module.named_modules()}
     with ExitStack() as hooks:
-        for one in names.keys() - _scripted(module):
+        for one in names.keys() - scripted_in(module):
             hooks.callback(one.register_forward_hook(after, with_kwargs=True).remove)
         with torch.no_grad(), unseen(host, module):
             output = call.made_of(args, kwargs)
@@ -54,13 +68,7 @@ def who_made_it(host: Host) -> str | None:
     if spoilt:
         kind = type(spoilt[0]).__name__
         return f"{names[spoilt[0]]} ({kind}) is the first module whose output is not"
-    return "the model's output is finite: it was made after the model, on the way to the loss"
-
-
-def _scripted(module: nn.Module) -> set[nn.Module]:
-    """The parts that TorchScript runs, which takes no hooks of Python."""
-    found = (one for one in module.modules() if isinstance(one, torch.jit.ScriptModule))
-    return {part for one in found for part in one.modules()}
+    return None
 
 
 def _spoilt(value: Any) -> bool:

@@ -23,7 +23,7 @@ from itertools import chain, islice
 from types import FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.added import where_added
+from outpace.measure.added import is_limited, where_added
 from outpace.seams.where import is_functions, is_user_file, locals_of, short, user_frames
 
 CONTAINERS = (list, dict, deque, set)
@@ -80,6 +80,8 @@ def find_retained(before: Look | None = None, frame: FrameType | None = None) ->
         graph = carries_graph(holder.value) if more > 0 else None
         if graph is None or (before is None and not graph):
             continue
+        if is_limited(holder.name, holder.frame):
+            continue
         if best is None or (graph, more) > best[0]:
             best = (graph, more), holder
     if best is None:
@@ -90,13 +92,15 @@ def find_retained(before: Look | None = None, frame: FrameType | None = None) ->
 
 def fills_up(before: Look | None = None, frame: FrameType | None = None) -> bool:
     """Whether what has a limit of its own holds tensors, has grown since ``before``, and is not full yet."""
-    return any(
-        isinstance(holder.value, deque)
-        and holder.value.maxlen is not None
-        and (before or {}).get(holder.key, 0) < len(holder.value) < holder.value.maxlen
-        and carries_graph(holder.value) is not None
-        for holder in holders(frame or sys._getframe(1))
-    )
+    return any(map(functools.partial(_fills, before or {}), holders(frame or sys._getframe(1))))
+
+
+def _fills(before: Look, holder: Holder) -> bool:
+    value, had = holder.value, before.get(holder.key, 0)
+    if isinstance(value, deque) and value.maxlen is not None:
+        return had < len(value) < value.maxlen and carries_graph(value) is not None
+    more = _growth(holder, before) > 0 and carries_graph(value) is not None
+    return more and is_limited(holder.name, holder.frame)
 
 
 def _where(holder: Holder) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import torch
+
 from outpace.measure.dispatch import address_of, tensors_in
 from outpace.seams.where import place
 
@@ -53,8 +55,16 @@ class Sliced:
         default_factory=lambda: defaultdict(Counter)
     )
 
+    written: set[int] = field(default_factory=set)
+    """memory of tensors that were changed once slices of them were taken: `unbind` gives views that bear no
+    change in place"""
+
     def meet(self, name: str, args: Any, frame: FrameType) -> None:
-        """Note where the forward pass takes a slice."""
+        """Note where the forward pass takes a slice, and where it writes to what it has taken some of."""
+        if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
+            address = address_of(args[0])
+            if any(address in taken for taken in self.taken.values()):
+                self.written.add(address)
         if name in SLICES:
             whole, dim = args[0], args[1] if len(args) > 1 else 0
             key = tuple(whole.shape), dim % max(1, whole.dim())
@@ -97,4 +107,5 @@ class Sliced:
         (shape, dim), cut = key, self.cuts[key]
         if cut.ranges and cut.length > shape[dim] * max(1, len(self.taken[key])):
             return 0
-        return min(self.cuts[key].count, max(self.taken[key].values(), default=0))
+        left = (n for address, n in self.taken[key].items() if address not in self.written)
+        return min(self.cuts[key].count, max(left, default=0))

@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.expressions import Unknown, length_of, variable
-from outpace.measure.length import bare, is_range, items_of, loops_around, range_of
+from outpace.measure.length import bare, count_of, is_range, items_of, loops_around, range_of
 from outpace.seams.where import user_frames
 
 CUT = 2
@@ -154,14 +154,15 @@ def loops_that_count(frame: FrameType | None) -> list[Counted]:
     found: list[Counted] = []
     for each in reversed(list(user_frames(frame))):
         for loop in loops_around(each):
-            counted = _counted(loop, each)
+            counted = counted_by(loop, each)
             if counted is None:
                 return found
             found.append(counted)
     return found
 
 
-def _counted(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
+def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
+    """How a loop tells where it is; None where it does not."""
     if isinstance(loop, ast.While):
         return None
     over, target, numbered = bare(loop.iter), loop.target, False
@@ -176,7 +177,11 @@ def _counted(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
     if not isinstance(name, ast.Name):
         return None
     try:
-        items = range_of(over, frame) if is_range(over) else items_of(over, frame)
+        told = count_of(over, frame) if numbered else None
+        if told is not None:
+            items: Any = range(told)
+        else:
+            items = range_of(over, frame) if is_range(over) else items_of(over, frame)
         count = length_of(items)
         index = _in(range(count) if numbered else items, first=first)
     except Exception:

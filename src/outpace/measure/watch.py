@@ -70,7 +70,7 @@ class Watcher:
     def on_step(self, step: Step) -> None:
         """A step ended."""
         if step.index in KEEP_AT:
-            self.kept = [training_loader(self.host), self.host.main_root()]
+            self._keep()
         if step.index == 1:
             self.fetch_begin = self._fetches()
         begins = self._epoch is not None and self.host.epoch > self._epoch
@@ -106,6 +106,9 @@ class Watcher:
             self.next_look *= 4
             self._look_for_retained()
 
+    def _keep(self) -> None:
+        self.kept = [training_loader(self.host), self.host.main_root()]
+
     def _took(self, step: Step, name: str) -> int:
         """Nanoseconds of what came in a step; of a checkpoint also what is done around `torch.save`, as to
         have a disk write it: what no seam explains beyond that of other steps, where nothing else came.
@@ -125,6 +128,7 @@ class Watcher:
         if self.taught.has_none_of(optimizer):
             self.losses.forget()
             self.validation.forget()
+            self._keep()  # what is of the other goes
         self.taught.note(optimizer)
 
     def _look_for_retained(self) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from outpace.measure.gradients_read import named_in_script
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
@@ -172,8 +173,8 @@ def zeroed(host: Host) -> Generator[None, None, Zeroed | None]:
     """Steps of which the gradients are followed; gives None where each is used."""
     seam = host.seam(ModuleSeam)
     assert seam is not None
-    if len(host.optimizers) < 2:
-        return None  # of one model, whose gradients it steps
+    if len(host.optimizers) < 2 or named_in_script():
+        return None  # of one model, whose gradients it steps; or it may keep them elsewhere
     watch, first = GradientWatch(host), host.steps
     seam.on_call = watch.on_call
     watch.begin()

@@ -6,7 +6,6 @@ of a model that has learnt for one step more, would only take time that there is
 
 from __future__ import annotations
 
-from outpace.measure.length import loops_around
 from outpace.plan.leave import Exit, Exits
 from outpace.plan.lower_limit import Limit
 
@@ -20,7 +19,7 @@ def cut_short(exits: list[Exits]) -> bool:
     ``exits`` are changed for it. False, and nothing is, where nothing follows that statement in the body, the
     loop cannot be left there, or there are others than those over epochs and batches.
     """
-    loops = [loop for each in exits for loop in loops_around(each.frame)]
+    loops = [loop for each in exits for loop in each.loops]
     if len(loops) != MOST:
         return False
     frame, loop = exits[0].frame, loops[0]

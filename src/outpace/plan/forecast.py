@@ -98,6 +98,7 @@ def terms(evidence: Evidence, steps: int) -> dict[str, float]:
         in_ledger = one.seconds(total) if total else one.so_far_s
         name = "epoch_start" if one.name == "input" else one.name
         found[name] += one.seconds(steps) - in_ledger * times
+    found["logging"] += evidence.run.told_s * times  # in the ledger, but not in the steps
     found["validation"] += _unseen(evidence, steps).estimate
     found["earlier"] = evidence.run.before_s
     return {name: seconds for name, seconds in found.items() if abs(seconds) > LEAST_S}

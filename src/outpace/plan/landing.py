@@ -2,7 +2,8 @@
 
 Nothing is changed while the forecast fits. Once it does not, the learning rate goes down from what
 the script has it at, so that it reaches zero when the time is up; then the loaders give no more
-batches and the loops around the step are left, so that what the script does at its end is done.
+batches and the loops around the step are left, so that what the script does at its end is done. Of
+several trainings, one for each fold, say, each is ended so with its share of the time.
 The plateau before its fall is the script's own schedule; where there is no forecast, the script may end
 by itself before that.
 """
@@ -14,13 +15,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from outpace.measure.length import library_ends, loops_around
+from outpace.measure.length import library_ends
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, steps_between
 from outpace.plan.cut_short import cut_short
 from outpace.plan.descent import Descent
-from outpace.plan.leave import Exits, follow, saves, ways_out
+from outpace.plan.folds import Folds
+from outpace.plan.leave import Exits, follow, saves, saves_last_only, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.newest_loss import NewestLoss
 from outpace.plan.outlook import Outlook
@@ -44,6 +46,8 @@ DISK_BYTES_PER_S = 100e6
 """that a checkpoint is written with at the least: a hard disk, or a folder over a network"""
 LAST = 1.5
 """steps before the time is up that the rate is down: the last one begins between two and one before"""
+FEWEST_STEPS = 20
+"""that each of several trainings has time for, with its validation, where the time is shared"""
 LINE_AFTER = "a line after the loop, as far indented as it is, lets it end at once"
 
 
@@ -78,6 +82,7 @@ class Landing:
         self.outlook = Outlook(host)
         self.pace = self.outlook.pace
         self.time = TimeLeft(countdown, self.outlook, ranks)
+        self.folds = Folds(host, countdown)
         self.told = float("-inf")
         self.saved_at: int | None = None
         """steps that were behind when what was learnt was saved last"""
@@ -102,7 +107,7 @@ class Landing:
         if self.loader is not None and land is not None and ranks == 1:
             self.longer = self.loader.longer = Longer(self.goes_on)
         if self.rate is not None and land is not None:
-            self.rate.change = self.changed_rate
+            self.rate.change, self.rate.wanted = self.changed_rate, self.changes_rates
 
     # --- when it ends --------------------------------------------------------------------------
 
@@ -111,9 +116,18 @@ class Landing:
         waited_s = 0.0 if self.pace.paused else self.first_reads()
         self.outlook.note(step, self.stood_s(), waited_s)
         try:
+            self.note_training()
             self.look_and_steer()
         finally:
             self.stood_s()  # what goes on here is of no step
+
+    def note_training(self) -> None:
+        """Of several the one that runs has its share of the time, where the one before had."""
+        if self.land is None or self.ranks > 1:
+            return
+        if self.host.guard("folds", self.folds.note) and self.time.share is not None:
+            self.time.share = self.folds.share()
+            self.begin_anew()
 
     def stood_s(self) -> float:
         """Seconds that the process stood still since this was last asked, which is told."""
@@ -139,7 +153,7 @@ class Landing:
                 elif self.left:
                     self.leave()  # the script begins to train once more
                 elif self.inner_only and sys.gettrace() is None:
-                    follow(ways_out(sys._getframe(1))[0], self.left_loops)
+                    follow(self.ways_out()[0], self.left_loops)
             except Exception as error:
                 self.host.fail("landing", error)
                 self.give_up()
@@ -258,7 +272,7 @@ class Landing:
         process's end will.
         """
         left = max(0.0, self.time.for_steps())
-        used = self.countdown.elapsed() / (self.countdown.elapsed() + left)
+        used = self.time.elapsed() / (self.time.elapsed() + left)
         if self.time.saved_s is None and used >= SAVE_AT:
             self.stood_s()
             exit_s = self.to_end()
@@ -283,7 +297,7 @@ class Landing:
         """Whether the time is up before an epoch's validation would be over, but not before a step."""
         if self.descent.began is None or self.over or self.land is None:
             return False
-        total, step_s = self.outlook.total(), self.pace.recent_s
+        total, step_s = self.total(), self.pace.recent_s
         more = total is None or self.host.steps < total
         return more and LAST * step_s < self.time.for_steps() < self.time.validating() + step_s
 
@@ -304,10 +318,12 @@ class Landing:
 
     def must_go_down(self) -> bool:
         """Whether the script would not end in time by itself."""
-        for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
-        found = self.outlook.finish()
+        for_steps, elapsed = self.time.for_steps(), self.time.elapsed()
+        found = self.outlook.finish_of(self.total())
+        warm = self.pace.blocks > 0 and not self.pace.warming
+        if found is None and warm and self.folds.of > 1:
+            return not self.may_wait()  # its share is soon over
         if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
-            warm = self.pace.blocks > 0 and not self.pace.warming
             far = warm and found is not None and found.low > FAR_TOO_LONG * self.time.for_epochs()
             return bool(far) or not self.has_time_for_a_step()
         if found is None:
@@ -318,13 +334,14 @@ class Landing:
 
     def fits_again(self) -> bool:
         """Whether the script surely ends in time by itself."""
-        found = self.outlook.finish()
+        found = self.outlook.finish_of(self.total())
         if found is None or self.pace.blocks < TRUSTED_BLOCKS or self.time.for_steps() <= 0:
             return False
         return found.high < self.time.for_epochs()
 
     def may_wait(self) -> bool:
         """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""
+        self.share_out()
         if self.descent.land != "plateau" or not self.has_time_for_a_step():
             return False
         if not self.waits:
@@ -334,20 +351,37 @@ class Landing:
                 f"last {100 * FALL:.0f} % of the time",
                 None,
             )
-        elapsed = self.countdown.elapsed()
+        elapsed = self.time.elapsed()
         return elapsed < (1.0 - FALL) * (elapsed + self.time.for_steps())
+
+    def total(self) -> int | None:
+        """Steps of what is to end in time: the whole run, or the training that has a share of the time."""
+        if self.time.share is None:
+            return self.outlook.total()
+        return self.folds.total(self.outlook.epoch(), self.outlook.micro_steps)
+
+    def share_out(self) -> None:
+        """Give the training that runs its part of the time, where others come after it."""
+        if self.time.share is None:
+            self.time.share = self.folds.share()
+            fewest = FEWEST_STEPS * self.pace.recent_s + self.time.validating()
+            if self.time.elapsed() + self.time.left() < fewest:
+                self.time.share = None
 
     def go_down(self) -> None:
         """From here on the rate goes down to zero."""
-        left = max(0.0, self.countdown.left())
+        self.share_out()
+        left = max(0.0, self.time.left())
         self.descent.began = (self.used(), self.host.steps)
         self.rate_from_here()
-        self.descent.falls = self.waits and self.outlook.total() is None
-        if self.outlook.total() is None and not self.waits:
+        self.descent.falls = self.waits and self.total() is None
+        if self.total() is None and not self.waits:
             self.say("how long the script trains is not known: it is taken to go on", None)
         optimizers = list(self.host.optimizers)
         own = sorted({type(each).__name__ for each in optimizers if finds_its_rate(each)})
         time = f"the {duration(left)} that are left"
+        if self.time.shared:
+            time += f" of the share of {self.folds}"
         if not all(finds_its_rate(each) for each in optimizers):
             hint = f"{', '.join(own)} finds its rate itself, and keeps it" if own else None
             self.say(f"landing: the learning rate goes down to zero in {time}", hint)
@@ -367,13 +401,17 @@ class Landing:
 
     def way_down(self) -> float:
         """Share of the way down that is behind."""
-        return self.descent.advance(self.used(), self.host.steps, self.outlook.total())
+        return self.descent.advance(self.used(), self.host.steps, self.total())
 
     def used(self) -> float:
         """Share of the time to the last step that is behind."""
-        elapsed = self.countdown.elapsed()
+        elapsed = self.time.elapsed()
         left = max(0.0, self.until_last_step() - LAST * self.pace.recent_s)
         return elapsed / (elapsed + left)
+
+    def changes_rates(self) -> bool:
+        """Whether it goes down by now; before that nothing of the script's is touched."""
+        return self.descent.began is not None or self.orders.share is not None
 
     def changed_rate(self, own: float, largest: float) -> float:
         """The rate of the next step, of the script's own and its largest."""
@@ -431,7 +469,8 @@ class Landing:
         self.over = True
         leads = self.crew is None or self.crew.leads
         steps = self.host.steps
-        text = f"the time is up after {steps} step{'s' * (steps != 1)}"
+        whose = f"the share of {self.folds}" if self.time.shared else "the time"
+        text = f"{whose} is up after {steps} step{'s' * (steps != 1)}"
         if self.descent.final_rate is not None:
             text += f", the rate at {100 * self.descent.final_rate:.1f} % of what it was"
         saved = leads and (self.saved_at == steps or self.save())
@@ -446,7 +485,8 @@ class Landing:
                 None,
             )
         alone = self.ranks == 1  # each by its own clock, one would validate and wait for the others
-        cut = self.leave(cut=alone and self.outlook.validated and self.time.late() > 0)
+        last = alone and not self.time.shared
+        cut = self.leave(cut=last and self.outlook.validated and self.time.late() > 0)
         drawn = self.outlook.drawn()
         if cut:
             self.say(
@@ -459,7 +499,13 @@ class Landing:
                 "what the script divides by len(loader) is too small for this epoch: "
                 "take no best model by it",
             )
-        if (late := self.time.late(epochs_too=not cut)) >= 1.0:
+        if saves_last_only(sys._getframe(1)):
+            self.say(
+                "the script saves what it has learnt in its last turn only, which this is not",
+                f"take it from {self.checkpoint}" if saved else None,
+            )
+        late = 0.0 if self.time.shared else self.time.late(epochs_too=not cut)
+        if late >= 1.0:
             self.say(f"even so it ends {duration(late)} late: so much more is left to do", None)
 
     def leave(self, *, cut: bool = False) -> bool:
@@ -468,7 +514,7 @@ class Landing:
         ``cut``: with nothing more of the epoch, where that can be; whether it was.
         """
         self.left = False
-        exits, last = ways_out(sys._getframe(1))
+        exits, last = self.ways_out()
         asked = library_ends()
         if self.loader is not None:
             self.loader.dry = not asked  # it validates once more
@@ -479,11 +525,17 @@ class Landing:
             self.left = True  # of the next training another trainer is asked
         elif not (followed and last) and not self.runs_dry(exits):
             self.say(*self.why_it_goes_on(exits))
-        elif self.outlook.epoch() is None and any(
-            not each.left and loops_around(each.frame) for each in exits
-        ):
+        elif not all(each.left or self.ends_dry(each) for each in exits):
             self.say("the loop around the steps goes on to its own end, at rate zero", LINE_AFTER)
         return cut and followed
+
+    def ways_out(self) -> tuple[list[Exits], bool]:
+        """Of the loops around the step: of all, or of those of one of several trainings."""
+        return ways_out(sys._getframe(1), self.folds.loops if self.time.shared else 0)
+
+    def ends_dry(self, exits: Exits) -> bool:
+        """Whether a frame's loops end as their loader gives no more; who asks by `next` may not see that."""
+        return self.outlook.epoch() is not None and isinstance(exits.loops[-1], ast.For)
 
     def runs_dry(self, exits: list[Exits]) -> bool:
         """Whether the only loop ends by itself, as it draws from a loader that gives no more."""
@@ -494,11 +546,21 @@ class Landing:
 
     def left_loops(self) -> None:
         """The script's own ending begins, in which loaders give all that they have, and what it trains then
-        has the rate that it is given.
+        has the rate that it is given. Where the time is shared another training is to come.
         """
+        if self.time.shared:
+            self.begin_anew()
+            return
         self.left = True
         if self.rate is not None:
             self.rate.no_others()
+        if self.loader is not None:
+            self.loader.dry = False
+
+    def begin_anew(self) -> None:
+        """Another training has its own rate and all of its batches."""
+        self.over = self.left = self.inner_only = False
+        self.descent = Descent(self.descent.land)
         if self.loader is not None:
             self.loader.dry = False
 
@@ -517,4 +579,4 @@ class Landing:
 
 def loops_of(exits: list[Exits]) -> list[ast.For | ast.While]:
     """The loops around a step, the innermost last."""
-    return [loop for each in exits for loop in loops_around(each.frame)]
+    return [loop for each in exits for loop in each.loops]

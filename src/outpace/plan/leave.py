@@ -9,6 +9,8 @@ A line may stand for several places in the code, of which some expect a value on
 take the loop's iterator for it (the end of a ``with``, a call over several lines). Such a line is gone
 to by way of a plain one beside the loop, where the stack holds what it holds when the loop is over.
 
+A loop over the phases of an epoch, to train and to validate, comes to its own end.
+
 A loop that nothing follows in its function cannot be left so. Where nothing at all is left to do
 after it, in any caller, the script ends there with exit code 0; else it is begun anew over nothing, be it
 over a range (`outpace.plan.over_nothing`) or anything else (`outpace.plan.no_items`), or the limit that a
@@ -87,22 +89,30 @@ class Exit(NamedTuple):
 
 @dataclass
 class Exits:
-    """The exits of one frame's loops, the innermost first; ``lines`` of the outermost."""
+    """The exits of one frame's loops, the innermost first.
+
+    ``loops``: those that are to be left, the outermost first, whose lines are ``lines``.
+    """
 
     frame: FrameType
+    loops: list[Loop]
     lines: range
     left: list[Exit] = field(default_factory=list)
     tries: int = TRIES
     """that are left to be late"""
 
 
-def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
-    """The exits of the user's loops around a frame, and whether the outermost loop has one."""
+def ways_out(frame: FrameType | None, keep: int = 0) -> tuple[list[Exits], bool]:
+    """The exits of the user's loops around a frame, and whether the outermost of them has one.
+
+    ``keep``: so many loops, from the outermost on, are not to be left: they are none of those.
+    """
     found: list[Exits] = []
     last = False
-    over = is_all_of_it(frame)
+    over = is_all_of_it(frame) and not keep
     for each in reversed(list(user_frames(frame))):  # the outermost first
-        loops = loops_around(each)
+        around = loops_around(each)
+        loops, keep = around[keep:], max(0, keep - len(around))
         if loops:
             exits, left = _exits(each, loops, over)
             last = left if not found else last
@@ -209,7 +219,9 @@ def _has_ended(own: Exits, frame: FrameType, event: str) -> bool:
 
 def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool]:
     """A frame's exits, and whether its outermost loop has one; ``over``: its callers are done."""
-    exits = Exits(frame, range(loops[0].lineno, (loops[0].end_lineno or loops[0].lineno) + 1))
+    exits = Exits(
+        frame, loops, range(loops[0].lineno, (loops[0].end_lineno or loops[0].lineno) + 1)
+    )
     tree = parse(frame.f_code.co_filename)
     if tree is None:
         return exits, False
@@ -219,6 +231,11 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     ways: list[tuple[Way | None, int]] = []
     others: list[Anew | Limit | Over | None] = []
     for number, loop in enumerate(loops):  # the outermost first
+        if number and is_over_phases(loop):
+            way = None  # nor is it left from inside of it
+            ways.append((None, number))
+            others.append(None)
+            continue
         following, inside = _following(loop, parents)
         if following is not None:
             way, leaves = _way_to(frame.f_code, following, _beside(loop, parents)), number
@@ -234,6 +251,29 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
             lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
             exits.left += [Exit(each, lines, way, leaves, instead) for each in _heads(loop)]
     return exits, ways[0][0] is not None or others[0] is not None
+
+
+def is_over_phases(loop: Loop) -> bool:
+    """Whether a loop is over the parts of an epoch, as ``for phase in ["train", "val"]``: what it does hangs
+    on its variable.
+    """
+    if isinstance(loop, ast.While):
+        return False
+    over = loop.iter
+    items = isinstance(over, ast.Call) and name_of(over.func) == "items" and not over.args
+    if not (items or isinstance(over, ast.List | ast.Tuple)):
+        return False
+    names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    compared = (
+        one
+        for node in nodes
+        if isinstance(node, ast.Compare)
+        for one in (node.left, *node.comparators)
+    )
+    asked = (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
+    bare = (one.operand if isinstance(one, ast.UnaryOp) else one for one in asked)
+    return any(isinstance(one, ast.Name) and one.id in names for one in (*compared, *bare))
 
 
 def _otherwise(loop: Loop, frame: FrameType) -> Anew | Limit | Over | None:
@@ -363,7 +403,40 @@ def saves(frame: FrameType | None) -> bool:
     """Whether a file of the user's that is running saves what is learnt, by the name of what it calls."""
     trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
     nodes = [node for tree in trees if tree is not None for node in ast.walk(tree)]
-    return any(isinstance(node, ast.Call) and SAVES.fullmatch(name_of(node.func)) for node in nodes)
+    return any(map(_is_save, nodes))
+
+
+def saves_last_only(frame: FrameType | None) -> bool:
+    """Whether the loops around a frame save what is learnt in the last of their turns alone, which is not to
+    be: ``if epoch == epochs - 1: torch.save(...)``.
+    """
+    loops = [loop for each in user_frames(frame) for loop in loops_around(each)]
+    bodies = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.If)]
+    saving = [node for node in bodies if _saves(node.body)]
+    every = sum(_is_save(node) for loop in loops[-1:] for node in ast.walk(loop))
+    last = [node for node in saving if _is_last(node.test)]
+    return bool(last) and every == sum(_is_save(node) for each in last for node in ast.walk(each))
+
+
+def _saves(body: list[ast.stmt]) -> bool:
+    return any(_is_save(node) for statement in body for node in ast.walk(statement))
+
+
+def _is_save(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and bool(SAVES.fullmatch(name_of(node.func)))
+
+
+def _is_last(test: ast.expr) -> bool:
+    """Whether something is compared with a number less one, or one more than it with that number."""
+    return any(
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Add | ast.Sub)
+        and isinstance(part.right, ast.Constant)
+        and part.right.value == 1
+        for node in ast.walk(test)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq)
+        for part in (node.left, node.comparators[0])
+    )
 
 
 def _after(frame: FrameType, line: int) -> Iterator[ast.stmt]:

@@ -5,14 +5,15 @@ As in ``while self.step < self.steps``, within a ``with``: no line is there to m
 again as soon as the loop is over.
 
 Only where the test compares two numbers with ``<``, ``<=``, ``>`` or ``>=``, and the one that is to be the
-larger is not set in the loop: a variable of the frame, or an attribute that its owner has itself.
+larger is not set in the loop: a variable of the frame or of its module, or an attribute that its owner, an
+object or a class, has itself.
 """
 
 from __future__ import annotations
 
 import ast
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outpace.measure.expressions import evaluate
 from outpace.measure.syntax import stored_in
@@ -26,6 +27,8 @@ class Limit(NamedTuple):
     name: str
     owner: CodeType | None
     """whose attribute it is; None for a variable"""
+    local: bool
+    """it is a variable of the frame, not of its module"""
     counter: CodeType
     below: int
     """how far the limit has to be below the counter for the loop to be over"""
@@ -57,6 +60,7 @@ def limit_of(loop: ast.For | ast.While, frame: FrameType) -> Limit | None:
         range(loop.lineno, (test.end_lineno or loop.lineno) + 1),
         name,
         None if owner is None else _compiled(owner),
+        name in frame.f_locals,
         _compiled(counter),
         int(isinstance(operator, ast.LtE | ast.GtE)),
     )
@@ -73,14 +77,30 @@ def lower(limit: Limit, frame: FrameType, then: Trace | None) -> Trace:
     """
     names = frame.f_globals, frame.f_locals
     try:
-        owner = names[1] if limit.owner is None else vars(eval(limit.owner, *names))
-        before = owner[limit.name]
-        owner[limit.name] = eval(limit.counter, *names) - limit.below
+        owner = None if limit.owner is None else eval(limit.owner, *names)
+        before = (
+            vars(owner)[limit.name] if owner is not None else _variables(limit, frame)[limit.name]
+        )
+        _set(limit, frame, owner, eval(limit.counter, *names) - limit.below)
     except Exception as error:
         raise ValueError("its limit is not what it was") from error
 
     def undo(frame: FrameType) -> None:
-        # A function's variables are a new dict at each event.
-        (frame.f_locals if limit.owner is None else owner)[limit.name] = before
+        _set(limit, frame, owner, before)
 
     return beyond(limit.head, undo, then)
+
+
+def _variables(limit: Limit, frame: FrameType) -> dict[str, Any]:
+    """Where its value is; a function's variables are a new dict at each event."""
+    return frame.f_locals if limit.local else frame.f_globals
+
+
+def _set(limit: Limit, frame: FrameType, owner: Any, value: float) -> None:
+    """Have it be another number."""
+    if owner is None:
+        _variables(limit, frame)[limit.name] = value
+    elif isinstance(owner, type):
+        type.__setattr__(owner, limit.name, value)  # its own namespace cannot be written to
+    else:
+        vars(owner)[limit.name] = value

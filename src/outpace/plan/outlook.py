@@ -117,7 +117,10 @@ class Outlook:
 
     def finish(self) -> Estimate | None:
         """Seconds from now to the end, where they can be known."""
-        total = self.total()
+        return self.finish_of(self.total())
+
+    def finish_of(self, total: int | None) -> Estimate | None:
+        """The same to the end of so many steps, those behind included."""
         if total is None or self.pace.step_s is None:
             return None
         steps = max(0, total - self.host.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outpace.plan.countdown import Countdown
+from outpace.plan.folds import Share
 from outpace.plan.outlook import Outlook
 from outpace.records.plan import Estimate
 
@@ -26,6 +27,8 @@ class TimeLeft:
     def __init__(self, countdown: Countdown, outlook: Outlook, ranks: int = 1) -> None:
         self.exit_s = EXIT_S
         self.countdown, self.outlook, self.ranks = countdown, outlook, ranks
+        self.share: Share | None = None
+        """of the training that runs, where the script is brought to its end; None: it has all of the time"""
         self.saved_s: float | None = None
         """that it took to save what was learnt"""
         self.written_s = 0.0
@@ -38,8 +41,25 @@ class TimeLeft:
 
     def at_the_end(self) -> float:
         """What the script judges by once it has trained: its validation again, or data not used so far."""
-        again = self.validating() if self.outlook.evaluates else 0.0
+        again = self.validating() if self.outlook.evaluates and not self.shared else 0.0
         return max(again, min(VARY * self.outlook.untouched(), UNTOUCHED * self.budget))
+
+    @property
+    def shared(self) -> bool:
+        """Whether another training is to have time too."""
+        return self.share is not None and self.share.parts > 1
+
+    def elapsed(self) -> float:
+        """Of the time that the training which runs has."""
+        return self.countdown.elapsed() - (0.0 if self.share is None else self.share.began)
+
+    def left(self) -> float:
+        """The same that is left."""
+        left = self.countdown.left()
+        if self.share is None or not self.shared:
+            return left
+        elapsed = self.countdown.elapsed()
+        return self.share.ends(elapsed + left - self.exiting() - self.margin()) - elapsed
 
     @property
     def budget(self) -> float:
@@ -52,6 +72,8 @@ class TimeLeft:
         if not self.outlook.pace.paused:
             judging = min(judging, UNSEEN * self.budget)  # steps come first
         saving = (self.saved_s or 0.0) + self.written_s  # ours, and the script's own
+        if self.shared:
+            return judging + saving
         return self.exiting() + judging + saving + self.margin()
 
     def judging(self, *, epochs_too: bool = True) -> float:
@@ -88,11 +110,11 @@ class TimeLeft:
 
     def for_steps(self) -> float:
         """Until steps have to be over; negative once they should have been."""
-        return self.countdown.left() - self.ending()
+        return self.left() - self.ending()
 
     def for_epochs(self) -> float:
         """For all that `Outlook.finish` reckons with: steps, and the validations of all epochs."""
-        return self.countdown.left() - self.ending(epochs_too=False)
+        return self.left() - self.ending(epochs_too=False)
 
     def until_next_chance(self, *, goes_on: bool) -> float:
         """To the end of the next step, after which it can be ended too.

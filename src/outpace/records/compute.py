@@ -169,6 +169,12 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line where the model of the first of them is called"""
     unused_read: bool = False
     """the script looks at gradients itself: at those, or at some that it names"""
+    laid_flat: bool = False
+    """it lays weights or gradients out flat by views"""
+    cudnn_set: bool = False
+    """it says itself how cuDNN is to choose its algorithms"""
+    models: int = 1
+    """that are called to learn, by themselves"""
     anomaly_detection: bool = False
     """torch's is on"""
     anomaly_where: str | None = None

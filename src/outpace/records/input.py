@@ -110,6 +110,8 @@ class Input(msgspec.Struct, frozen=True):
     """validations come between the batches of an epoch"""
     shared: bool = False
     """and draw from the same data set, which the script may have told to give other samples meanwhile"""
+    runs_anew: bool = False
+    """workers would not be forked, and run the script from its begin: it has no ``if __name__ == ...``"""
     own_sampler: bool = False
     """its order is of a sampler that is not torch's, which may draw, or keep its place, on the way"""
     others_random: bool = False

@@ -17,8 +17,10 @@ from outpace.remedies.model import gain_without, step_time
 from outpace.seams.setup import AS_IS, Setup
 
 LIBRARIES = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
+OLDER = platform.libc_ver() < ("glibc", "2.35")
 KEEP = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    # More than half of one of its heaps, 64 MiB, an older one refuses.
+    "MALLOC_MMAP_THRESHOLD_": str(2**25 if OLDER else 2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "MALLOC_TOP_PAD_": str(2**26),
 }

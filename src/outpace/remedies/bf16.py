@@ -57,4 +57,6 @@ class Bf16(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The model's call goes under ``torch.autocast``, and what it gives is float32 again."""
+        if evidence.compute.models > 1:
+            return source  # all of them run in bfloat16 by the recipe
         return under_autocast(source, evidence.compute.where, evidence.compute.device, "bfloat16")

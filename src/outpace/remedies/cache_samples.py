@@ -13,6 +13,8 @@ from outpace.remedies.slice_batches import OTHERS_HERE, beside
 from outpace.seams.setup import Setup
 
 SHARE_OF_MEMORY = 0.5
+OBJECTS = 1024
+"""bytes that Python takes for a sample by itself: its tuple and its tensors"""
 IN_MEMORY = '''
 def in_memory(dataset):
     """All samples, drawn once."""
@@ -94,8 +96,11 @@ class CacheSamples(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set goes through a function that draws it whole."""
         data = evidence.input
-        if data_change(source, data.where):
+        size = (data.samples or 0) * (data.sample_bytes + OBJECTS)
+        if size > int(settings.get("limit_mib", size)) * 2**20 or data_change(source, data.where):
             return source
+        if data.anew:
+            return source  # what a loader has drawn would go with it
         changed = wrap_data_set(source, data.where, "in_memory")
         changed = made_here(source, changed, data.where, data.workers)
         if changed == source:

@@ -33,6 +33,10 @@ class ChannelsLast(Remedy):
         compute = evidence.compute
         if not compute.convolutions:
             return Verdict(False, "the model has no convolutions")
+        if compute.laid_flat:
+            return Verdict(
+                False, "the script lays weights out flat by views, which need their own order"
+            )
         if compute.channels_last:
             return Verdict(False, "the weights are laid out so already")
         return Verdict(True, f"the model has {compute.convolutions} convolutions")
@@ -44,9 +48,10 @@ class ChannelsLast(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The weights are laid out where the model is made: convolutions take the layout from them.
 
-        Not where there are some in three dimensions: torch takes their weights for images, and fails.
+        Not where there are some in three dimensions: torch takes their weights for images, and fails. Nor of
+        one of several models.
         """
-        if evidence.compute.volumes:
+        if evidence.compute.volumes or evidence.compute.models > 1:
             return source
         line = "{name} = {name}.to(memory_format=torch.channels_last)"
         changed = after_model(source, evidence.compute.where, line)

@@ -84,6 +84,8 @@ class CompileModel(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``model.compile()``, which leaves the names in the state dict as they are."""
+        if evidence.compute.models > 1:
+            return source  # all of them are compiled by the recipe
         return after_model(source, evidence.compute.where, "{name}.compile()")
 
 

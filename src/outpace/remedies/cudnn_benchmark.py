@@ -35,6 +35,8 @@ class CudnnBenchmark(Remedy):
             return Verdict(False, "the model has no convolutions")
         if compute.cudnn_benchmark:
             return Verdict(False, "the script has cuDNN search already")
+        if compute.cudnn_set:
+            return Verdict(False, "the script says itself how cuDNN is to choose")
         return Verdict(
             True, f"cuDNN can choose among algorithms for {compute.convolutions} convolutions"
         )

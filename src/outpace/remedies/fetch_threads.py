@@ -10,8 +10,8 @@ from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import add_import, add_method, insert_after_imports, made_here
-from outpace.remedies.prefetch import the_same_sooner
+from outpace.remedies.edits import add_import, add_method, insert_after_imports, made_here, moved
+from outpace.remedies.prefetch import drawn_ahead, the_same_sooner
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Setup
 
@@ -108,13 +108,13 @@ class FetchThreads(Remedy):
         return evidence.input.by_chance
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """The data set draws the samples of a batch with a pool of threads."""
+        """The data set draws the samples of a batch with a pool of threads, a batch ahead."""
         data = evidence.input
         changed = add_method(source, data.drawn_by, "__getitem__", MANY)
         changed = made_here(source, changed, data.where, data.workers)
-        if changed == source:
+        ahead = drawn_ahead(changed, moved(data.where, source, changed))
+        if changed in (source, ahead):
             return source
-        changed = insert_after_imports(changed, POOL.format(threads=settings["threads"]))
+        changed = insert_after_imports(ahead, POOL.format(threads=settings["threads"]))
         changed = add_import(add_import(changed, "functools"), "os")
-        changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
-        return edit_room(changed, settings)
+        return edit_room(changed, settings, evidence)

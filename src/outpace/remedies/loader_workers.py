@@ -19,6 +19,9 @@ from outpace.seams.setup import Executor, Setup
 CHANGED = (
     "the script changes what samples are made by from batch to batch, which workers would not see"
 )
+RUNS_ANEW = (
+    "each worker would run the script anew, which has no `if __name__ == ...` around what it does"
+)
 LARGE = 1 << 18
 """bytes of a batch whose pages are worth a place that is used again"""
 
@@ -50,6 +53,8 @@ class LoaderWorkers(Remedy):
             return Verdict(False, "batches do not come from a DataLoader over a map-style data set")
         if data.fed_back:
             return Verdict(False, CHANGED)
+        if data.runs_anew and not data.workers:
+            return Verdict(False, RUNS_ANEW)
         chosen = self.settings(evidence)
         best = chosen["workers"]
         if best != data.workers:
@@ -111,12 +116,13 @@ class LoaderWorkers(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``num_workers`` in the DataLoader's construction."""
         arguments: dict[str, str | None] = {"num_workers": str(settings["workers"])}
-        lasts = settings["workers"] and not data_change(source, evidence.input.where)
+        data = evidence.input
+        lasts = settings["workers"] and (data.persistent or not data_change(source, data.where))
         arguments["persistent_workers"] = "True" if lasts else None
         if not settings["workers"]:
             arguments |= dict.fromkeys(OF_WORKERS)
-        changed = set_loader_arguments(source, evidence.input.where, arguments)
-        return edit_room(changed, settings)
+        changed = set_loader_arguments(source, data.where, arguments)
+        return edit_room(changed, settings, evidence)
 
 
 def placed(evidence: Evidence) -> Settings:

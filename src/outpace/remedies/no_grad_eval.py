@@ -8,7 +8,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import decorate
+from outpace.remedies.edits import add_import, decorate
 from outpace.remedies.model import gain_without
 from outpace.seams.setup import AS_IS, Setup
 
@@ -67,4 +67,5 @@ class NoGradEval(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``@torch.no_grad()`` on the function that validates."""
         compute = evidence.compute
-        return decorate(source, compute.eval_where, "@torch.no_grad()", trains=compute.where)
+        changed = decorate(source, compute.eval_where, "@torch.no_grad()", trains=compute.where)
+        return source if changed == source else add_import(changed, "torch")

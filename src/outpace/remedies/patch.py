@@ -42,7 +42,12 @@ def placed(evidence: Evidence, before: str, after: str, name: str) -> Evidence:
     return replace(
         evidence,
         input=replace(data, where=at(data.where)),
-        compute=replace(compute, where=at(compute.where), eval_where=at(compute.eval_where)),
+        compute=replace(
+            compute,
+            where=at(compute.where),
+            eval_where=at(compute.eval_where),
+            threads_where=at(compute.threads_where),
+        ),
         syncs=tuple(replace(s, where=at(s.where)) for s in evidence.syncs),
         transfers=tuple(replace(s, where=at(s.where)) for s in evidence.transfers),
         ledger=tuple(replace(r, where=at(r.where)) for r in evidence.ledger),

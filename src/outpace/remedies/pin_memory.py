@@ -10,9 +10,9 @@ from outpace.records.finding import Keeps
 from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import copy_without_waiting, set_loader_arguments
+from outpace.remedies.edits import copy_without_waiting, moved, set_loader_arguments
 from outpace.remedies.model import gain_without
-from outpace.remedies.prefetch import shared_streams, the_same_sooner
+from outpace.remedies.prefetch import drawn_ahead, shared_streams, the_same_sooner
 from outpace.seams.setup import AS_IS, Setup
 
 
@@ -90,4 +90,8 @@ class PinMemory(Remedy):
         """``pin_memory=True`` and ``non_blocking=True``."""
         where = evidence.input.where
         changed = set_loader_arguments(source, where, {"pin_memory": "True"})
-        return copy_without_waiting(changed, where)
+        changed = copy_without_waiting(changed, where)
+        if evidence.input.workers:
+            return changed
+        ahead = drawn_ahead(changed, moved(where, source, changed))
+        return source if ahead == changed else ahead

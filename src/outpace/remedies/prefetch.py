@@ -100,12 +100,20 @@ class Prefetch(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The training loop draws through a generator that works one batch ahead."""
-        changed = wrap_loop(source, evidence.input.where, "ahead")
-        if changed == source:
-            return source
-        changed = insert_after_imports(changed, AHEAD)
-        changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
-        return edit_room(changed, settings)
+        changed = drawn_ahead(source, evidence.input.where)
+        return source if changed == source else edit_room(changed, settings, evidence)
+
+
+def drawn_ahead(source: str, where: str | None) -> str:
+    """The training's batches are drawn one ahead, in a thread; as it is where that cannot be.
+
+    Another thread makes tensors on torch's own device, whichever the script has set for this one.
+    """
+    changed = wrap_loop(source, where, "ahead")
+    if changed == source or "set_default_device" in source:
+        return source
+    changed = insert_after_imports(changed, AHEAD)
+    return add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
 
 
 def the_same_sooner(evidence: Evidence) -> bool:

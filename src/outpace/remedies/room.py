@@ -44,14 +44,17 @@ def keeps_threads(settings: Settings | None) -> bool:
     return "compute_threads" not in (settings or {})
 
 
-def edit_room(source: str, settings: Settings) -> str:
-    """The script with the same threads; the variable is set before torch reads it."""
+def edit_room(source: str, settings: Settings, evidence: Evidence) -> str:
+    """The script with the same threads; the variable is set before torch reads it.
+
+    Where the script chose its number of threads it chooses another: calls elsewhere are of other processes.
+    """
     if "compute_threads" in settings:
-        threads = int(settings["compute_threads"])
-        changed = set_number_of_threads(source, threads)
-        if changed == source:
-            changed = insert_after_imports(source, f"torch.set_num_threads({threads})")
-        source = changed
+        threads, where = int(settings["compute_threads"]), evidence.compute.threads_where
+        if where is None:
+            source = insert_after_imports(source, f"torch.set_num_threads({threads})")
+        else:
+            source = set_number_of_threads(source, threads, where)
     if settings.get("passive") and "OMP_WAIT_POLICY" not in source:
         source = insert_before_imports(source, LINES)
     return source

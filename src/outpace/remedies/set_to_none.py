@@ -17,7 +17,7 @@ class SetToNone(Remedy):
     """Drop gradients in ``zero_grad`` instead of filling them with zeros.
 
     Saves writing zeros and adding to them. It is torch's default; this is for scripts that ask for
-    ``set_to_none=False``. Harms scripts that read ``p.grad`` right after ``zero_grad``.
+    ``set_to_none=False``. Not for scripts that look at gradients themselves, of which some may be None then.
 
     The same mathematics where every parameter gets a gradient in every step. One that gets none is
     then left alone by the optimizer, while a gradient of zeros still moves it by momentum and
@@ -33,6 +33,8 @@ class SetToNone(Remedy):
         """The script must ask for zeros."""
         if evidence.compute.set_to_none:
             return Verdict(False, "gradients are dropped already, which is torch's default")
+        if evidence.compute.unused_read:
+            return Verdict(False, "the script looks at gradients itself, and would find none")
         tensors = evidence.compute.tensors
         return Verdict(True, f"the gradients of {tensors} tensors are filled with zeros each step")
 

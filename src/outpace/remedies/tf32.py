@@ -8,8 +8,10 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import insert_after_imports
+from outpace.remedies.edits import insert_after_imports, names_any
 from outpace.seams.setup import Setup
+
+SWITCHES = ("allow_tf32", "float32_matmul_precision", "fp32_precision")
 
 
 @final
@@ -43,5 +45,7 @@ class Tf32(Remedy):
         return replace(base, tf32=True)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """Torch's switch after the imports."""
+        """Torch's switch after the imports, where the script has none of its own."""
+        if names_any(source, SWITCHES):
+            return source
         return insert_after_imports(source, 'torch.set_float32_matmul_precision("high")')

@@ -83,4 +83,4 @@ class Threads(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``torch.set_num_threads`` after the imports."""
-        return edit_room(source, {"compute_threads": settings["threads"]})
+        return edit_room(source, {"compute_threads": settings["threads"]}, evidence)

@@ -48,4 +48,4 @@ class WaitPolicy(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The variable is set before torch is imported, which reads it."""
-        return edit_room(source, {"passive": True})
+        return edit_room(source, {"passive": True}, evidence)

@@ -35,6 +35,7 @@ TERMS = {
     "compiling": "compiling again",
     "validation": "validation",
     "checkpoint": "checkpoints",
+    "logging": "figures and files made at validations",
     "ending": "what follows the last step",
 }
 """of a forecast, besides its steps"""

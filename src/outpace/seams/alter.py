@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from outpace.seams.hooks import Hook, is_scripted
+
 CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 DROPOUT = nn.modules.dropout._DropoutNd
 DEAR = (nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.ELU, nn.SELU, nn.CELU, nn.Tanh, nn.Hardswish)
@@ -19,10 +21,12 @@ DEAR = (nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.ELU, nn.SELU, nn.CELU, nn.Tan
 
 
 def parts_of(root: nn.Module | None) -> Iterator[tuple[str, nn.Module]]:
-    """The children of a model, those in its lists one by one."""
+    """The children of a model, those in its lists one by one; none that TorchScript runs."""
     if root is None:
         return
     for name, child in root.named_children():
+        if is_scripted(child):
+            continue
         if isinstance(child, CONTAINERS):
             for inner, part in child.named_children():
                 yield f"{name}.{inner}", part
@@ -91,7 +95,9 @@ class PassingThrough:
 
     def __init__(self, root: nn.Module) -> None:
         self.kinds: dict[str, str] = {}
-        self._hooks = [part.register_forward_hook(self._after(n)) for n, part in parts_of(root)]
+        self._hooks = [
+            part.register_forward_hook(Hook(self._after(name))) for name, part in parts_of(root)
+        ]
 
     def _after(self, name: str) -> Callable[..., None]:
         def after(part: nn.Module, given: Any, out: Any) -> None:

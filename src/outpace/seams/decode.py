@@ -176,9 +176,9 @@ class DecodeSeam:
         if len(self.sources) >= LOOKED_AT or get_worker_info() is not None:
             return
         source = source_of(image)
-        if isinstance(source, bytes):
-            self.held += len(source)
-        if source is not None and self.held <= MOST_HELD:
+        size = len(source) if isinstance(source, bytes) else 0
+        if source is not None and self.held + size <= MOST_HELD:
+            self.held += size
             self.sources.append(source)
 
     def _fill(self, image: Any, setup: Setup, original: Any) -> None:

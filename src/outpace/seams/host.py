@@ -29,6 +29,7 @@ from outpace.seams.phases import Phases
 from outpace.seams.root import RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.told import Told
+from outpace.seams.where import Place
 
 if TYPE_CHECKING:
     import torch
@@ -128,8 +129,10 @@ class Host:
     )
     optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     """those that were stepped"""
-    made: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
-    """those that were made, of which some may be stepped later"""
+    made: weakref.WeakKeyDictionary[torch.optim.Optimizer, Place] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+    """those that were made, of which some may be stepped later, and where"""
     on_takeover: Callable[[Any, int], None] | None = None
     """told of an optimizer that takes the place of the main one, before it does, and of the steps of all
     before its own"""

@@ -244,7 +244,12 @@ class LoaderSeam:
         if record.own is not None:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
         self._makes(record)
-        made = self.plain_iter(loader)
+        if (
+            self.dry
+        ):  # what leaves the loops traces this thread, and would the workers that are forked here
+            made = untraced(lambda: self.plain_iter(loader))
+        else:
+            made = self.plain_iter(loader)
         self.host.guard("loader", self._know, loader, record, own_iterator(made))
         return made  # type: ignore[no-any-return]
 

@@ -69,7 +69,10 @@ class ModuleSeam:
         """the original, or one in which parameters are spared their gradients"""
         self.judged: list[Evaluations] = []
         """of models that were called without learning"""
-        self.given: Given | None = None
+        self.given: dict[int, Given | None] = {}
+        """what each root (id) was last called on to learn since the last backward pass, in that order"""
+        self.given_at = -1
+        """backward passes before it"""
         self.judged_on: Given | None = None
         """what a model in evaluation mode was called on last with gradients on"""
         self.judging: weakref.ref[nn.Module] | None = None
@@ -217,9 +220,9 @@ class ModuleSeam:
             if facts.looks < LOOKS:
                 self.note_call(facts, args, kwargs)
             if host.on_backward is not None:
-                self.given = given(module, args, kwargs)
+                self.note_given(module, args, kwargs)
             host.phases.push("forward")
-        elif of_the_step(host, facts, module, args):
+        elif of_the_step(host, facts, module, (*args, *kwargs.values())):
             facts.where = facts.where or caller()
             host.phases.push("forward")
         else:
@@ -230,6 +233,16 @@ class ModuleSeam:
                 self.judging = weakref.ref(module)
             host.phases.push("validation")
         return facts
+
+    def note_given(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What a root is called on to learn."""
+        if self.given_at != self.host.backwards:
+            self.given_at = self.host.backwards
+            self.given.clear()
+        before = self.given.pop(id(module), None)
+        self.given[id(module)] = given(
+            module, args, kwargs, 1 if before is None else before.times + 1
+        )
 
     def learns(self, module: nn.Module, facts: RootFacts) -> bool:
         """Whether a model is called to learn.
@@ -498,16 +511,19 @@ class Given(NamedTuple):
     args: list[weakref.ref[torch.Tensor]]
     kwargs: dict[str, weakref.ref[torch.Tensor]]
     autocast: torch.dtype | None
+    times: int
 
 
-def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
-    """None where it is called on anything but tensors."""
+def given(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], times: int = 1
+) -> Given | None:
+    """None where it is called on anything but tensors. ``times``: that it was called so by now."""
     if not all(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
         return None
     kind = device_of(module)
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     named = {name: weakref.ref(value) for name, value in kwargs.items()}
-    return Given(weakref.ref(module), [weakref.ref(value) for value in args], named, half)
+    return Given(weakref.ref(module), [weakref.ref(value) for value in args], named, half, times)
 
 
 def device_of(module: nn.Module) -> str:
@@ -517,9 +533,12 @@ def device_of(module: nn.Module) -> str:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether it, or a part of it, is one of torch.compile's."""
-    return getattr(module, "_compiled_call_impl", None) is not None or any(
-        "OptimizedModule" in type(part).__name__ for part in module.modules()
+    """Whether it, or a part of it, is one of torch.compile's, or has a ``forward`` that is."""
+    return any(
+        getattr(part, "_compiled_call_impl", None) is not None
+        or "OptimizedModule" in type(part).__name__
+        or hasattr(part.forward, "_torchdynamo_orig_callable")
+        for part in module.modules()
     )
 
 

@@ -8,11 +8,12 @@ and its own layout: a run without us would take ours for the script's.
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Iterable
 from threading import get_ident
 from time import perf_counter
-from types import FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from outpace.seams.host import ACCUMULATED, Host
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.layout import grads_lie_as_weights, laid_in_rows, lay_states, of_weights
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
+from outpace.seams.where import lines_of
 
 CLOSURES = (FunctionType, MethodType, functools.partial)
 """what a closure is: whatever else can be called, as a model, an optimizer may want itself"""
@@ -79,11 +81,14 @@ class OptimizerSeam:
     def _wrap_init(self, original: Any) -> Any:
         host = self.host
 
+        def note(optimizer: Optimizer, frame: FrameType) -> None:
+            host.made[optimizer] = lines_of(frame)
+
         @functools.wraps(original)
         def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             host.by_hand_after = ACCUMULATED
-            host.guard("optimizer", host.made.add, optimizer)
+            host.guard("optimizer", note, optimizer, sys._getframe(1))
 
         return __init__
 

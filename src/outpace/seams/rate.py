@@ -29,9 +29,11 @@ class RateSeam:
 
     def __init__(self) -> None:
         self.change: Change | None = None
+        self.wanted: Callable[[], bool] = lambda: True
+        """whether a rate may be changed by now: until then none is looked at"""
         self.handles: list[Any] = []
         self.own: weakref.WeakKeyDictionary[Optimizer, list[float]] = weakref.WeakKeyDictionary()
-        """the script's rates of the optimizers whose step is under way"""
+        """the script's rates of the optimizers whose step is under way, as it has set them"""
         self.replaced = Replaced()
         self.largest: weakref.WeakKeyDictionary[Optimizer, list[float]] = (
             weakref.WeakKeyDictionary()
@@ -105,7 +107,7 @@ class RateSeam:
         if self.own and optimizer not in self.own:
             return
         self.put_back(optimizer)  # a step that raised has left them changed
-        if self.change is None or finds_its_rate(optimizer):
+        if self.change is None or not self.wanted() or finds_its_rate(optimizer):
             return
         if self.only is not None and optimizer not in self.only:
             return
@@ -123,8 +125,12 @@ class RateSeam:
             self.change = None
             on_stderr(f"outpace: the rate seam failed ({error!r}); the script's holds")
             return
-        self.own[optimizer] = rates
-        for group, rate in zip(groups, changed, strict=True):
+        if changed == rates:
+            return
+        self.own[optimizer] = [group["lr"] for group in groups]
+        for index, (group, rate) in enumerate(zip(groups, changed, strict=True)):
+            if hasattr(group["lr"], "fill_"):
+                self.own[optimizer][index] = rates[index]  # the tensor itself is written to
             set_rate(group, rate)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -138,8 +144,13 @@ class RateSeam:
 
 
 def finds_its_rate(optimizer: Optimizer) -> bool:
-    """Whether an optimizer has no rate of the script's that could be changed, as Adafactor may."""
-    return any(group.get("lr") is None for group in optimizer.param_groups)
+    """Whether an optimizer has no rate of the script's that could be changed, as Adafactor may, or looks for
+    the length of each step along a line, as LBFGS may.
+    """
+    return any(
+        group.get("lr") is None or group.get("line_search_fn") is not None
+        for group in optimizer.param_groups
+    )
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

@@ -15,6 +15,8 @@ from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
+Place = tuple[tuple[CodeType, int], ...]
+"""lines of the user's, each in the function that it belongs to"""
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 """folders of packages, of whichever interpreter"""
@@ -71,6 +73,11 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
         if is_user_file(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
+
+
+def lines_of(frame: FrameType | None) -> Place:
+    """The user's lines that are running in a frame and its callers, the innermost first."""
+    return tuple((each.f_code, each.f_lineno) for each in user_frames(frame))
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:

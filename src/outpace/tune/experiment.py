@@ -246,6 +246,8 @@ class Experiment:
         yield from self.watch()
         if not self.earlier:
             yield from self.slowly(looked.look(LOOKS, LOOK_S))
+        if looked.failure is not None:
+            observed.found.notes.append(f"learning could not all be looked at: {looked.failure}")
         yield from self.slowly(self.probe())
         if observed.found.made_sooner_s:
             yield from self.second_epoch()

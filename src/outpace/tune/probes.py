@@ -32,6 +32,7 @@ from outpace.measure.origins import Origins
 from outpace.measure.sliced import Sliced
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
+from outpace.measure.written import lays_flat, sets_cudnn
 from outpace.measure.zeroed import zeroed
 from outpace.records.compute import Operators
 from outpace.records.memory import Memory
@@ -183,6 +184,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         recomputed_s=counter.recomputed_s,
         recomputed_moves=counter.recomputing_moves(),
         unused_read=counter.readings.met or named_in_script(),
+        laid_flat=lays_flat(),
+        cudnn_set=sets_cudnn(),
         backward_tried=seeks_anomalies(observed.host) and backward_tried(),
         denormals=denormals(observed.host),
         calls=counter.origins.busiest(),

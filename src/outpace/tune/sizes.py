@@ -27,6 +27,7 @@ from outpace.measure.subjects import main_device, training_loader
 from outpace.records.files import write_json
 from outpace.records.plan import Layer, Sizes, StepSize
 from outpace.seams.alter import parts_of
+from outpace.seams.hooks import Hook
 from outpace.seams.host import Host, Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.tf32 import computed_in
@@ -242,7 +243,8 @@ def follow_layers(root: Any, memory: StepMemory, found: list[Layer]) -> list[Any
         def after(_module: Any, _args: Any, _out: Any, name: str = name) -> None:
             found.append(Layer(name, memory.above - held.pop(name, memory.above)))
 
-        hooks += [part.register_forward_pre_hook(before), part.register_forward_hook(after)]
+        hooks.append(part.register_forward_pre_hook(Hook(before)))
+        hooks.append(part.register_forward_hook(Hook(after)))
     return hooks
 
 

@@ -25,6 +25,7 @@ from outpace.remedies.edits.lines import (
     insert_after_imports,
     insert_before_imports,
     moved,
+    names_any,
 )
 from outpace.remedies.edits.loaders import (
     copy_without_waiting,
@@ -52,6 +53,7 @@ __all__ = [
     "keep_on_device",
     "made_here",
     "moved",
+    "names_any",
     "open_images_by",
     "set_loader_arguments",
     "set_number_of_threads",

@@ -72,23 +72,19 @@ def keep_on_device(source: str, where: str | None) -> str:
     return edited(source, edit)
 
 
-def set_number_of_threads(source: str, threads: int) -> str:
-    """``torch.set_num_threads`` is told another number where the script calls it, but not for its workers."""
+def set_number_of_threads(source: str, threads: int, where: str | None) -> str:
+    """``torch.set_num_threads`` is told another number at the line where the script calls it."""
+    line = line_of(where)
 
     def edit(script: Script) -> str:
-        of_workers = {
-            dotted(word.value)
-            for call in script.every(ast.Call)
-            for word in call.keywords
-            if word.arg == "worker_init_fn"
-        }
         numbers = [
             call.args[0]
             for call in script.every(ast.Call)
-            if dotted(call.func) in ("torch.set_num_threads", "set_num_threads")
+            if line is not None
+            and call.lineno <= line <= (call.end_lineno or 0)
+            and dotted(call.func) in ("torch.set_num_threads", "set_num_threads")
             and len(call.args) == 1
             and not call.keywords
-            and getattr(script.scope(call), "name", "") not in of_workers
         ]
         return script.changed(
             *(Change(script.start(one), script.end(one), str(threads)) for one in numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from functools import cache
 from itertools import pairwise
 
@@ -22,7 +23,7 @@ def insert_after_imports(source: str, text: str) -> str:
     defined = [s.name for s in tree.body if isinstance(s, ast.FunctionDef)]
 
     def edit(script: Script) -> str:
-        if text.strip() in script.text:
+        if re.search(rf"^[ \t]*{re.escape(text.strip())}", script.text, re.MULTILINE):
             return script.text
         at = script.below_imports(defined)
         newline = script.newline
@@ -36,6 +37,15 @@ def insert_after_imports(source: str, text: str) -> str:
     if "torch" in Script.names(tree):
         source = add_import(source, "torch")
     return edited(source, edit)
+
+
+def names_any(source: str, names: tuple[str, ...]) -> bool:
+    """Whether a script's code, and not only a comment of it, has one of these names in it."""
+    try:
+        text = ast.dump(ast.parse(source))
+    except (SyntaxError, ValueError):
+        return False
+    return any(name in text for name in names)
 
 
 def insert_before_imports(source: str, text: str) -> str:

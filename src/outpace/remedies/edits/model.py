@@ -27,6 +27,7 @@ TENSOR = (
 """what is asked of a tensor, and of nothing else that a model gives"""
 PLAIN = (ast.Call, ast.keyword, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Tuple)
 """what computes all that is in it, once"""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
 
@@ -97,8 +98,14 @@ def under_autocast(source: str, where: str | None, device: str, dtype: str) -> s
             return script.text
         if _has_autocast(script, statement) or not script.stands_alone(statement):
             return script.text
+        if _is_called_elsewhere(script, call):
+            return script.text
         indent, newline = script.indent(statement), script.newline
-        head = f'{indent}with torch.autocast(device_type="{device}", dtype=torch.{dtype}):{newline}'
+        given = f'device_type="{device}", dtype=torch.{dtype}'
+        scope = script.scope(call)
+        if isinstance(scope, FUNCTIONS) and not _trains(scope):  # it may serve validation too
+            given += ", enabled=torch.is_grad_enabled()"
+        head = f"{indent}with torch.autocast({given}):{newline}"
         begin = script.line_start(statement.lineno)
         end = script.line_start((statement.end_lineno or 0) + 1)
         if statement.value is call:
@@ -124,9 +131,33 @@ def under_autocast(source: str, where: str | None, device: str, dtype: str) -> s
     return edited(source, edit)
 
 
+def _is_called_elsewhere(script: Script, call: ast.Call) -> bool:
+    """Whether the same model is called once more in the same function, to learn as well."""
+    others = (
+        each
+        for each in script.every(ast.Call)
+        if each is not call
+        and dotted(each.func) == dotted(call.func)
+        and script.scope(each) is script.scope(call)
+    )
+    return any(not _has(script, each, ("no_grad", "inference_mode")) for each in others)
+
+
+def _trains(scope: ast.AST) -> bool:
+    """Whether a function goes backward."""
+    asked = (each.func for each in ast.walk(scope) if isinstance(each, ast.Call))
+    return any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in asked)
+
+
 def _has_autocast(script: Script, statement: ast.stmt) -> bool:
-    contexts = [o for o in script.around(statement) if isinstance(o, ast.With)]
-    return any("autocast" in ast.dump(i.context_expr) for o in contexts for i in o.items)
+    return _has(script, statement, ("autocast",))
+
+
+def _has(script: Script, node: ast.AST, names: tuple[str, ...]) -> bool:
+    """Whether it stands in a ``with`` of one of these."""
+    contexts = [o for o in script.around(node) if isinstance(o, ast.With)]
+    items = [ast.dump(i.context_expr) for o in contexts for i in o.items]
+    return any(name in item for item in items for name in names)
 
 
 def _named(statement: ast.stmt) -> str | None:

@@ -1,0 +1,206 @@
+"""Which loops are over trainings, which training runs, and what it has of the time."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from outpace.measure.length import Loop
+from outpace.plan.countdown import Countdown
+from outpace.plan.folds import Folds, Share, are_trainings, loops_over_trainings, position
+from outpace.seams.host import Host
+from outpace.seams.where import Place, lines_of
+from tests.conftest import outpace
+
+
+def lines(made: Place) -> list[str]:
+    """The loops that are told of a step here, by what they are over."""
+    found = loops_over_trainings(sys._getframe(1), made)
+    return [Path(__file__).read_text().splitlines()[loop.lineno - 1].strip() for loop, _ in found]
+
+
+def made_here() -> Place:
+    return lines_of(sys._getframe(1))
+
+
+def test_loops_around_both_the_optimizer_and_the_step() -> None:
+    before = made_here()
+    for _seed in range(1):
+        for _fold in range(1):
+            made = made_here()
+            for _epoch in range(1):
+                assert lines(made) == ["for _seed in range(1):", "for _fold in range(1):"]
+                assert lines(before) == []
+                assert lines(()) == []
+
+
+def test_of_functions_that_the_loops_call() -> None:
+    def trained() -> tuple[list[str], list[str]]:
+        made = made_here()
+        for _epoch in range(1):
+            return lines(made), lines(elsewhere)
+        raise AssertionError
+
+    def ready() -> Place:
+        return made_here()
+
+    for _fold in range(1):
+        elsewhere = ready()
+        own, others = trained()
+        assert own == others == ["for _fold in range(1):"]
+
+
+def test_a_training_is_of_epochs_or_of_steps() -> None:
+    over_loader, of_steps = Loop(None, False, loader=True), Loop(100, True)
+    assert are_trainings([over_loader, Loop(10, True)])
+    assert are_trainings([of_steps])
+    assert are_trainings([Loop(None, False, while_=True)])
+    assert not are_trainings([over_loader])  # an optimizer for each epoch
+    assert not are_trainings([])
+
+
+def test_where_it_is_in_loops_that_tell() -> None:
+    at, seeds = -1, [7, 8]
+    for _seed in seeds:
+        for _fold, _lr in enumerate([0.1, 0.2, 0.3]):
+            made = made_here()
+            for _epoch in range(1):
+                at += 1
+                assert position(loops_over_trainings(sys._getframe(), made)) == at
+    assert at == 5
+
+
+class Run:
+    """Trainings, each by an optimizer of its own, on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.host = Host()
+        self.folds = Folds(self.host, Countdown(0.0, seconds=100.0, now=lambda: self.now))
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        made = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        self.host.made[made] = lines_of(sys._getframe(1))
+        return made
+
+    def step(self, optimizer: torch.optim.Optimizer, seconds: float) -> bool:
+        self.host.main_optimizer = lambda: optimizer
+        self.now += seconds
+        self.host.steps += 1
+        return self.folds.note()
+
+
+def test_what_one_does_not_use_the_others_have() -> None:
+    run = Run()
+    shares, others = [], []
+    for _name in {"small": 1, "large": 2}.items():  # which does not tell where it is
+        for _fold in range(2):
+            optimizer = run.optimizer()
+            for _epoch in range(2):
+                for _step in range(2):
+                    others += [run.step(optimizer, 5.0)]
+                assert run.folds.total(2.0, 1.0) == run.folds.first + 4
+            shares.append(run.folds.share())
+    # The first begins with its first step: what came before is start-up.
+    assert shares == [Share(5.0, 4), Share(20.0, 3), Share(40.0, 2), Share(60.0, 1)]
+    assert others == [step in (4, 8, 12) for step in range(16)]
+    ends = [share.ends(100.0) for share in shares if share]
+    assert ends == pytest.approx([28.75, 20.0 + 80.0 / 3, 70.0, 100.0])
+    assert str(run.folds) == "training 4 of 4"
+
+
+def test_an_optimizer_that_is_made_anew_within_a_training_begins_no_other() -> None:
+    run = Run()
+    for _fold in range(2):
+        for _phase in range(1):
+            optimizer = run.optimizer()
+            for _epoch in range(1):
+                for _step in range(2):
+                    run.step(optimizer, 1.0)
+        optimizer = run.optimizer()
+        for _epoch in range(1):
+            for _step in range(2):
+                assert not run.step(optimizer, 1.0)
+    assert run.folds.at == 1
+
+
+def test_nothing_is_shared_where_an_epoch_has_an_optimizer_of_its_own() -> None:
+    run = Run()
+    for _epoch in range(3):
+        optimizer = run.optimizer()
+        for seconds in (1.0, 1.0):
+            assert not run.step(optimizer, seconds)
+        assert run.folds.share() is None
+
+
+DATA = """
+import time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+x = torch.randn(400, 8)
+data = TensorDataset(x, x.sum(1, keepdim=True))
+
+def step(model, optimizer, a, b):
+    time.sleep(0.01)
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(a), b).backward()
+    optimizer.step()
+"""
+FOLDS = """
+def train(fold, model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(100_000):
+        for a, b in DataLoader(data, batch_size=4, shuffle=True):
+            step(model, optimizer, a, b)
+    torch.save(model.state_dict(), f"{fold}.pt")
+
+for fold in range(3):
+    train(fold, torch.nn.Linear(8, 1))
+"""
+SETTINGS = """
+models = []
+for lr in [0.1, 0.03, 0.01]:
+    models.append(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(models[-1].parameters(), lr=lr)
+    for number in range(10**9):
+        step(models[-1], optimizer, x[:4], x[:4].sum(1, keepdim=True))
+for fold, model in enumerate(models):
+    torch.save(model.state_dict(), f"{fold}.pt")
+"""
+SPLITS = """
+from sklearn.model_selection import KFold
+
+for fold, (train, held_out) in enumerate(KFold(3).split(x)):
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    best = 1e9
+    while best > 0:
+        for index in range(0, len(train), 4):
+            step(model, optimizer, x[train[index:index + 4]], x[train[index:index + 4]].sum(1, keepdim=True))
+    torch.save(model.state_dict(), f"{fold}.pt")
+"""
+
+
+@pytest.mark.parametrize("trainings", [FOLDS, SETTINGS, SPLITS])
+def test_each_training_has_its_share(script: Callable[[str], Path], trainings: str) -> None:
+    """Else the first would have all of the time, and the script could not load the others."""
+    if trainings == SPLITS:
+        pytest.importorskip("sklearn")
+    path = script(DATA + trainings + "print([len(torch.load(f'{n}.pt')) for n in range(3)])\n")
+    done = outpace("run", "--deadline", "20s", "--land", "train.py", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr  # a machine that stalls at the end is late
+    assert done.stdout == "[2, 2, 2]\n", done.stderr
+    assert "of the share of training 1 of 3" in done.stderr
+    ended = re.findall(r"is up after (\d+) steps?, the rate at ([\d.]+) % of what", done.stderr)
+    assert len(ended) == 3, done.stderr
+    assert all(float(rate) < 5 for _, rate in ended), done.stderr
+    first, second, third = (int(steps) for steps, _ in ended)
+    assert max(first, second - first, third - second) < 3 * min(
+        first, second - first, third - second
+    )

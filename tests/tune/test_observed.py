@@ -65,7 +65,7 @@ JUDGED = """
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for step in range(steps):
             optimizer.zero_grad(set_to_none=False)
-            if step and model.weight.grad is None:
+            if step and getattr(model.weight, "grad") is None:
                 model.changed = True  # an experiment, on whatever machine
             model(torch.randn(8, 4)).square().mean().backward()
             optimizer.step()

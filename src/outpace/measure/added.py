@@ -42,11 +42,16 @@ def is_limited(name: str, frame: FrameType) -> bool:
     number, or takes out again what it has added first.
     """
     own = _of_any_owner(name).partition("[")[0]
-    here = parse(frame.f_code.co_filename)
-    trees = map(parse, dict.fromkeys([frame.f_code.co_filename, *user_files()]))
-    nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
-    scopes = [node for node in nodes if isinstance(node, SCOPES)]
-    return any(_limits(scope, own) for scope in (*scopes, *([here] if here is not None else ())))
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    files = dict.fromkeys([file, *(user_files() if "." in own else ())])
+    trees = [tree for tree in map(parse, files) if tree is not None]
+    scopes = [each for tree in trees for each in ast.walk(tree) if isinstance(each, SCOPES)]
+    if "." in own:
+        return any(_limits(scope, own) for scope in scopes)
+    around = [one for one in scopes if one.lineno <= line <= (one.end_lineno or line)]
+    return any(
+        _limits(scope, own) for scope in around[-1:] or trees
+    )  # its function's, or the file's
 
 
 def _limits(scope: ast.AST, name: str) -> bool:

@@ -271,6 +271,8 @@ class Landing:
         """Once, some time before the end: to have what was learnt, and to know how long that takes and the
         process's end will.
         """
+        if self.time.shared:
+            return  # there is little time, and that is not the end
         left = max(0.0, self.time.for_steps())
         used = self.time.elapsed() / (self.time.elapsed() + left)
         if self.time.saved_s is None and used >= SAVE_AT:

@@ -278,6 +278,13 @@ def test_what_steps_one_optimizer_after_the_other_is_one_step() -> None:
             assert loops_around_step()[:1] == [Loop(3, True)]
 
 
+def test_an_epochs_phases_are_one_epoch() -> None:
+    for _ in range(3):
+        for phase in ["train", "val"]:
+            if phase == "train":
+                assert loops_around_step()[:1] == [Loop(3, True)]
+
+
 def test_loops_over_dicts_products_and_folds_are_counted() -> None:
     settings, rates = {"small": 1, "large": 2}, [0.1, 0.2, 0.3]
     for _name, _setting in settings.items():

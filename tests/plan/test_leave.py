@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from outpace.measure.length import is_over_phases
 from outpace.plan.leave import (
     evaluates_after,
     follow,
-    is_over_phases,
     saves,
     saves_last_only,
     ways_out,
@@ -626,7 +626,7 @@ def test_scripts_that_save_in_their_last_turn_alone(
 ) -> None:
     monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
     path = tmp_path / "train.py"
-    path.write_text(f"for epoch in range(epochs):\n    look()\n    {body}\n")
+    path.write_text(f"for epoch in range(epochs):\n    for x in [1]:\n        look()\n    {body}\n")
     told: list[bool] = []
     names = {
         "look": lambda: told.append(saves_last_only(sys._getframe(1))),

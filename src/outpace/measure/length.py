@@ -242,7 +242,11 @@ def loops_around_step() -> list[Loop]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            around = [loop for loop in loops_around(frame) if not _is_over_optimizers(loop, frame)]
+            around = [
+                loop
+                for loop in loops_around(frame)
+                if not (is_over_phases(loop) or _is_over_optimizers(loop, frame))
+            ]
             found += [turns(loop, frame) for loop in reversed(around)]
         elif (steps := libraries.steps_of(_trainer(frame))) is not None:
             found.append(Loop(steps, True))
@@ -250,6 +254,29 @@ def loops_around_step() -> list[Loop]:
             found.append(Loop(None, False, while_=True))
         frame = frame.f_back
     return found
+
+
+def is_over_phases(loop: ast.For | ast.While) -> bool:
+    """Whether a loop is over the parts of an epoch, as ``for phase in ["train", "val"]``: what it does hangs
+    on its variable.
+    """
+    if isinstance(loop, ast.While):
+        return False
+    over = loop.iter
+    items = isinstance(over, ast.Call) and name_of(over.func) == "items" and not over.args
+    if not (items or isinstance(over, ast.List | ast.Tuple)):
+        return False
+    names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    compared = (
+        one
+        for node in nodes
+        if isinstance(node, ast.Compare)
+        for one in (node.left, *node.comparators)
+    )
+    asked = (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
+    bare = (one.operand if isinstance(one, ast.UnaryOp) else one for one in asked)
+    return any(isinstance(one, ast.Name) and one.id in names for one in (*compared, *bare))
 
 
 def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:

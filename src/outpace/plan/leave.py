@@ -34,7 +34,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure.expressions import evaluate
-from outpace.measure.length import loops_around, parse
+from outpace.measure.length import is_over_phases, loops_around, parse
 from outpace.measure.syntax import name_of
 from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.no_items import Over, begin_over_none, over_of
@@ -253,29 +253,6 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     return exits, ways[0][0] is not None or others[0] is not None
 
 
-def is_over_phases(loop: Loop) -> bool:
-    """Whether a loop is over the parts of an epoch, as ``for phase in ["train", "val"]``: what it does hangs
-    on its variable.
-    """
-    if isinstance(loop, ast.While):
-        return False
-    over = loop.iter
-    items = isinstance(over, ast.Call) and name_of(over.func) == "items" and not over.args
-    if not (items or isinstance(over, ast.List | ast.Tuple)):
-        return False
-    names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-    nodes = [node for statement in loop.body for node in ast.walk(statement)]
-    compared = (
-        one
-        for node in nodes
-        if isinstance(node, ast.Compare)
-        for one in (node.left, *node.comparators)
-    )
-    asked = (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
-    bare = (one.operand if isinstance(one, ast.UnaryOp) else one for one in asked)
-    return any(isinstance(one, ast.Name) and one.id in names for one in (*compared, *bare))
-
-
 def _otherwise(loop: Loop, frame: FrameType) -> Anew | Limit | Over | None:
     """How a loop ends that there is no way out of."""
     return anew(loop, frame) or limit_of(loop, frame) or over_of(loop, frame)
@@ -410,16 +387,12 @@ def saves_last_only(frame: FrameType | None) -> bool:
     """Whether the loops around a frame save what is learnt in the last of their turns alone, which is not to
     be: ``if epoch == epochs - 1: torch.save(...)``.
     """
-    loops = [loop for each in user_frames(frame) for loop in loops_around(each)]
-    bodies = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.If)]
-    saving = [node for node in bodies if _saves(node.body)]
-    every = sum(_is_save(node) for loop in loops[-1:] for node in ast.walk(loop))
-    last = [node for node in saving if _is_last(node.test)]
-    return bool(last) and every == sum(_is_save(node) for each in last for node in ast.walk(each))
-
-
-def _saves(body: list[ast.stmt]) -> bool:
-    return any(_is_save(node) for statement in body for node in ast.walk(statement))
+    loops = (loop for each in user_frames(frame) for loop in loops_around(each))
+    nodes = {id(node): node for loop in loops for node in ast.walk(loop)}.values()
+    last = [node for node in nodes if isinstance(node, ast.If) and _is_last(node.test)]
+    then = {id(part) for node in last for each in node.body for part in ast.walk(each)}
+    saves = [id(node) for node in nodes if _is_save(node)]
+    return bool(saves) and then.issuperset(saves)
 
 
 def _is_save(node: ast.AST) -> bool:

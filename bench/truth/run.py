@@ -101,7 +101,11 @@ class Bench:
             rows[0]["peers"] = told
         for row in rows:
             said = f"{row['bound']}, {row['cause']}"
-            gain = f"{row['gain']['speedup']:.2f}x told of it" if row["gain"] else "it is not told"
+            gain = (
+                f"{row['gain']['speedup']:.2f}x told of the cause"
+                if row["gain"]
+                else "it is not told"
+            )
             of = "no plant" if row["amount"] in ("", "0") else f"truth {truth}"
             print(f"  {case.name} {row['amount']}: {said}; {gain}, {of}", flush=True)
         return truth, rows

@@ -55,6 +55,8 @@ RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
 GONE = 1e-4
 """of its largest value: a rate below it changes nothing any more"""
+RATES_NOTED = 32
+"""share of the steps by then after which a rate is noted again, as one by so many"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
@@ -130,10 +132,13 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.noise = GradientNoise()
         self.strays = Strays(host)
         self.rates: list[tuple[int, int, float]] = []
-        """the main optimizer (id), steps and its rate, whenever there was a look"""
+        """the main optimizer (id), steps and its rate, whenever there was a look, and now and then"""
+        self.rate_at = 0
+        """steps at which it is noted again"""
         host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
         register_optimizer_step_pre_hook(self._note_together)
+        register_optimizer_step_pre_hook(self._note_rate)
         register_optimizer_step_pre_hook(self._before_first)
         register_optimizer_step_pre_hook(self._guarded(self._before_update))
         register_optimizer_step_post_hook(self._guarded(self._after_update))
@@ -293,6 +298,14 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self.newest = passes, before, one
         elif passes == since + 1:
             self.together[one] = self.together.get(first, first)
+
+    def _note_rate(self, optimizer: Any, *_: Any) -> None:
+        """Now and then: a short training is over before there is another look."""
+        steps = self.host.steps
+        if steps < self.rate_at or optimizer is not self.host.main_optimizer() or capturing():
+            return
+        self.rate_at = steps + max(FEWEST_STEPS, steps // RATES_NOTED)
+        self.rates.append((id(optimizer), steps, _rate_of(optimizer)))
 
     def _bootstraps(self) -> bool:
         """Whether a model of the same shapes helps in each step, as the one that tells what later states are

@@ -217,6 +217,24 @@ def test_layers_of_a_plain_list_that_an_optimizer_has(host: Host) -> None:
     assert not watch.health().not_optimized
 
 
+def test_a_rate_is_noted_where_there_is_no_look_too(host: Host) -> None:
+    """As of a training that is over before there is another."""
+    model = net()
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [50], gamma=1e-6)
+    for index in range(200):
+        for _ in watch.look(1, 60.0) if index == 1 else [None]:
+            plain(model, optimizer, 1)
+            optimizer.step()
+        schedule.step()
+    found = watch.health().rate_gone
+    assert found is not None
+    assert found[0] == 0.1
+    assert 130 <= found[2] <= 150
+    assert len(watch.rates) < 20
+
+
 @pytest.mark.parametrize(("factor", "gone"), [(0.1, True), (0.9, False)])
 def test_a_rate_that_a_schedule_has_brought_to_nothing(
     host: Host, factor: float, gone: bool

@@ -537,7 +537,7 @@ def is_compiled(module: nn.Module) -> bool:
     return any(
         getattr(part, "_compiled_call_impl", None) is not None
         or "OptimizedModule" in type(part).__name__
-        or hasattr(part.forward, "_torchdynamo_orig_callable")
+        or hasattr(getattr(part, "forward", None), "_torchdynamo_orig_callable")
         for part in module.modules()
     )
 

@@ -49,9 +49,8 @@ def is_limited(name: str, frame: FrameType) -> bool:
     if "." in own:
         return any(_limits(scope, own) for scope in scopes)
     around = [one for one in scopes if one.lineno <= line <= (one.end_lineno or line)]
-    return any(
-        _limits(scope, own) for scope in around[-1:] or trees
-    )  # its function's, or the file's
+    own_scope = around[-1:] or trees  # its function's, or the file's
+    return any(_limits(scope, own) for scope in own_scope)
 
 
 def _limits(scope: ast.AST, name: str) -> bool:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from outpace.measure.dispatch import address_of, tensors_in
-from outpace.measure.user_modules import user_modules
+from outpace.measure.user_modules import say
 from outpace.seams.host import Host
 from outpace.seams.unused import unused
 from outpace.seams.where import is_user_file
@@ -26,7 +26,7 @@ EMPTYING = ("zero_", "_foreach_zero_", "detach", "detach_")
 
 def named_in_script() -> bool:
     """Whether the user's modules name the gradients of tensors, or ask which of them have any."""
-    return any(any(map(NAMED.search, lines)) for lines in user_modules())
+    return say(NAMED)
 
 
 class Readings:

@@ -87,6 +87,11 @@ def _own_loops(code: CodeType, line: int) -> list[ast.For | ast.While]:
     return [loop for loop in loops if whole or loop.lineno >= code.co_firstlineno]
 
 
+def lines_within(loop: ast.For | ast.While) -> range:
+    """Those of a loop, its head's first."""
+    return range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+
+
 def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     """How often a loop over a range or a list turns."""
     if isinstance(loop, ast.While):

@@ -80,9 +80,8 @@ def find_retained(before: Look | None = None, frame: FrameType | None = None) ->
         graph = carries_graph(holder.value) if more > 0 else None
         if graph is None or (before is None and not graph):
             continue
-        if is_limited(holder.name, holder.frame):
-            continue
-        if best is None or (graph, more) > best[0]:
+        most = best is None or (graph, more) > best[0]
+        if most and not is_limited(holder.name, holder.frame):
             best = (graph, more), holder
     if best is None:
         return None

@@ -12,12 +12,20 @@ from __future__ import annotations
 import ast
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.expressions import Unknown, length_of, variable
-from outpace.measure.length import bare, count_of, is_range, items_of, loops_around, range_of
+from outpace.measure.length import (
+    bare,
+    count_of,
+    is_range,
+    items_of,
+    lines_within,
+    loops_around,
+    range_of,
+)
 from outpace.seams.where import user_frames
 
 CUT = 2
@@ -108,19 +116,7 @@ class Turns:
         while frame is not None:
             frames.setdefault(frame.f_code, frame)
             frame = frame.f_back
-        turn = 0
-        for loop in self.loops:
-            within = frames.get(loop.code)
-            if within is None or within.f_lineno not in loop.lines:
-                return None
-            try:
-                index = loop.turn(variable(within, loop.variable))
-            except Unknown:
-                return None
-            if index is None:
-                return None
-            turn = turn * loop.turns + index
-        return turn
+        return turn_of([(loop, frames.get(loop.code)) for loop in self.loops])
 
     def per_turn(self) -> float | None:
         """Steps of a turn of the innermost of the loops; None until one is over."""
@@ -141,6 +137,22 @@ class Turns:
         if each > 1:  # the newest turn has but begun
             return round(steps - 1 + (turns - turn) * each)
         return round(steps + (turns - turn - 1) * each)
+
+
+def turn_of(loops: Sequence[tuple[Counted, FrameType | None]]) -> int | None:
+    """Which turn runs of the innermost of nested loops, counted through all of them, by their frames."""
+    turn = 0
+    for loop, within in loops:
+        if within is None or within.f_lineno not in loop.lines:
+            return None
+        try:
+            index = loop.turn(variable(within, loop.variable))
+        except Unknown:
+            return None
+        if index is None:
+            return None
+        turn = turn * loop.turns + index
+    return turn
 
 
 def _began(noted: tuple[int, int], of: int, pace: float) -> tuple[int, int]:
@@ -188,8 +200,7 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
         return None
     if index is None:
         return None
-    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
-    return Counted(frame.f_code, lines, name.id, count, index)
+    return Counted(frame.f_code, lines_within(loop), name.id, count, index)
 
 
 def _in(items: Any, *, first: bool) -> Callable[[Any], int | None] | None:

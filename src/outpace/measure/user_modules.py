@@ -6,6 +6,7 @@ A module that waits to be imported until it is used is looked at as it stands: i
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -23,6 +24,11 @@ def user_files() -> list[str]:
 def user_modules() -> Iterator[list[str]]:
     """The lines of each."""
     return map(linecache.getlines, user_files())
+
+
+def say(pattern: re.Pattern[str]) -> bool:
+    """Whether a line of theirs has it."""
+    return any(any(map(pattern.search, lines)) for lines in user_modules())
 
 
 def file_of(module: object) -> str | None:

@@ -6,7 +6,7 @@ import linecache
 import re
 import sys
 
-from outpace.measure.user_modules import file_of, user_modules
+from outpace.measure.user_modules import file_of, say
 from outpace.seams.start_method import forks
 
 LAID_FLAT = re.compile(
@@ -21,12 +21,12 @@ CUDNN_SET = re.compile(
 
 def lays_flat() -> bool:
     """Whether they lay weights or gradients out flat by views, for which these have to lie in rows."""
-    return _found(LAID_FLAT)
+    return say(LAID_FLAT)
 
 
 def sets_cudnn() -> bool:
     """Whether they say how cuDNN is to choose its algorithms."""
-    return _found(CUDNN_SET)
+    return say(CUDNN_SET)
 
 
 def runs_anew() -> bool:
@@ -35,7 +35,3 @@ def runs_anew() -> bool:
         return False
     file = file_of(sys.modules.get("__main__"))
     return file is not None and not any(map(GUARD.search, linecache.getlines(file)))
-
-
-def _found(pattern: re.Pattern[str]) -> bool:
-    return any(any(map(pattern.search, lines)) for lines in user_modules())

@@ -6,7 +6,7 @@ of a model that has learnt for one step more, would only take time that there is
 
 from __future__ import annotations
 
-from outpace.plan.leave import Exit, Exits
+from outpace.plan.leave import Exit, Exits, loops_of
 from outpace.plan.lower_limit import Limit
 
 MOST = 2
@@ -19,7 +19,7 @@ def cut_short(exits: list[Exits]) -> bool:
     ``exits`` are changed for it. False, and nothing is, where nothing follows that statement in the body, the
     loop cannot be left there, or there are others than those over epochs and batches.
     """
-    loops = [loop for each in exits for loop in each.loops]
+    loops = loops_of(exits)
     if len(loops) != MOST:
         return False
     frame, loop = exits[0].frame, loops[0]

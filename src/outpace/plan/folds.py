@@ -13,14 +13,12 @@ from __future__ import annotations
 import ast
 import math
 import sys
-import weakref
-from collections.abc import Callable
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from outpace.measure.expressions import Unknown, variable
 from outpace.measure.length import Loop, loops_around, loops_around_step, total_steps, turns
-from outpace.measure.turns import counted_by
+from outpace.measure.trainings import Taught
+from outpace.measure.turns import counted_by, turn_of
 from outpace.plan.countdown import Countdown
 from outpace.seams.host import Host
 from outpace.seams.where import Place, user_frames
@@ -55,7 +53,7 @@ class Folds:
         """steps before it"""
         self._newest: float | None = None
         """seconds that were over at the step before"""
-        self._optimizer: Callable[[], Any] = lambda: None
+        self._taught = Taught()
         self._lines: Place = ()
         """of the loops over trainings"""
 
@@ -66,8 +64,8 @@ class Folds:
         """A step ended; whether another training began with it."""
         optimizer = self.host.main_optimizer()
         another = False
-        if optimizer is not None and optimizer is not self._optimizer():
-            self._optimizer = weakref.ref(optimizer)
+        if optimizer is not None and not self._taught.is_by(optimizer):
+            self._taught.note(optimizer)
             another = self._look(sys._getframe(1), self.host.made.get(optimizer, ()))
         self._newest = self.countdown.elapsed()
         return another
@@ -131,16 +129,5 @@ def are_trainings(inside: list[Loop]) -> bool:
 
 def position(loops: list[tuple[ast.For | ast.While, FrameType]]) -> int | None:
     """Which of all turns of nested loops runs; None where one does not tell."""
-    at = 0
-    for loop, frame in loops:
-        counted = counted_by(loop, frame)
-        if counted is None:
-            return None
-        try:
-            turn = counted.turn(variable(frame, counted.variable))
-        except Unknown:
-            return None
-        if turn is None:
-            return None
-        at = at * counted.turns + turn
-    return at
+    found = [(counted, each) for loop, each in loops if (counted := counted_by(loop, each))]
+    return turn_of(found) if len(found) == len(loops) else None

@@ -22,7 +22,7 @@ from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, 
 from outpace.plan.cut_short import cut_short
 from outpace.plan.descent import Descent
 from outpace.plan.folds import Folds
-from outpace.plan.leave import Exits, follow, saves, saves_last_only, ways_out
+from outpace.plan.leave import Exits, follow, loops_of, saves, saves_last_only, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.newest_loss import NewestLoss
 from outpace.plan.outlook import Outlook
@@ -577,8 +577,3 @@ class Landing:
         what = "the loop around the epochs" if loops else "the library's loop"
         hint = LINE_AFTER if loops else "set it fewer epochs"
         return f"{what} cannot be left: each epoch gives one more step, at rate zero", hint
-
-
-def loops_of(exits: list[Exits]) -> list[ast.For | ast.While]:
-    """The loops around a step, the innermost last."""
-    return [loop for each in exits for loop in each.loops]

@@ -34,7 +34,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure.expressions import evaluate
-from outpace.measure.length import is_over_phases, loops_around, parse
+from outpace.measure.length import is_over_phases, lines_within, loops_around, parse
 from outpace.measure.syntax import name_of
 from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.no_items import Over, begin_over_none, over_of
@@ -119,6 +119,11 @@ def ways_out(frame: FrameType | None, keep: int = 0) -> tuple[list[Exits], bool]
             found.append(exits)
         over = over and _ends_with_call(each)
     return found, last
+
+
+def loops_of(exits: list[Exits]) -> list[Loop]:
+    """The loops that are to be left, the innermost last."""
+    return [loop for each in exits for loop in each.loops]
 
 
 def is_all_of_it(frame: FrameType | None) -> bool:
@@ -219,9 +224,7 @@ def _has_ended(own: Exits, frame: FrameType, event: str) -> bool:
 
 def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool]:
     """A frame's exits, and whether its outermost loop has one; ``over``: its callers are done."""
-    exits = Exits(
-        frame, loops, range(loops[0].lineno, (loops[0].end_lineno or loops[0].lineno) + 1)
-    )
+    exits = Exits(frame, loops, lines_within(loops[0]))
     tree = parse(frame.f_code.co_filename)
     if tree is None:
         return exits, False
@@ -248,7 +251,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
         if instead is not None:
             way, leaves = OVER, number
         if way is not None:
-            lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+            lines = lines_within(loop)
             exits.left += [Exit(each, lines, way, leaves, instead) for each in _heads(loop)]
     return exits, ways[0][0] is not None or others[0] is not None
 

@@ -78,9 +78,7 @@ def lower(limit: Limit, frame: FrameType, then: Trace | None) -> Trace:
     names = frame.f_globals, frame.f_locals
     try:
         owner = None if limit.owner is None else eval(limit.owner, *names)
-        before = (
-            vars(owner)[limit.name] if owner is not None else _variables(limit, frame)[limit.name]
-        )
+        before = _names(limit, frame, owner)[limit.name]
         _set(limit, frame, owner, eval(limit.counter, *names) - limit.below)
     except Exception as error:
         raise ValueError("its limit is not what it was") from error
@@ -91,16 +89,16 @@ def lower(limit: Limit, frame: FrameType, then: Trace | None) -> Trace:
     return beyond(limit.head, undo, then)
 
 
-def _variables(limit: Limit, frame: FrameType) -> dict[str, Any]:
+def _names(limit: Limit, frame: FrameType, owner: Any) -> Any:
     """Where its value is; a function's variables are a new dict at each event."""
+    if owner is not None:
+        return vars(owner)
     return frame.f_locals if limit.local else frame.f_globals
 
 
 def _set(limit: Limit, frame: FrameType, owner: Any, value: float) -> None:
     """Have it be another number."""
-    if owner is None:
-        _variables(limit, frame)[limit.name] = value
-    elif isinstance(owner, type):
+    if isinstance(owner, type):
         type.__setattr__(owner, limit.name, value)  # its own namespace cannot be written to
     else:
-        vars(owner)[limit.name] = value
+        _names(limit, frame, owner)[limit.name] = value

@@ -127,10 +127,12 @@ class RateSeam:
             return
         if changed == rates:
             return
-        self.own[optimizer] = [group["lr"] for group in groups]
-        for index, (group, rate) in enumerate(zip(groups, changed, strict=True)):
-            if hasattr(group["lr"], "fill_"):
-                self.own[optimizer][index] = rates[index]  # the tensor itself is written to
+        # A tensor itself is written to: of it its number is kept.
+        self.own[optimizer] = [
+            rate if hasattr(group["lr"], "fill_") else group["lr"]
+            for group, rate in zip(groups, rates, strict=True)
+        ]
+        for group, rate in zip(groups, changed, strict=True):
             set_rate(group, rate)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import os
 import random
+import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -16,7 +18,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
-from outpace.measure.length import Loop, loops_around_step, parse, place_of_step, total_steps
+from outpace.measure.length import (
+    Loop,
+    is_over_phases,
+    loops_around_step,
+    parse,
+    place_of_step,
+    total_steps,
+)
 from outpace.plan.leave import evaluates_after, ways_out
 
 BATCHES = [(0, 1)] * 7
@@ -283,6 +292,60 @@ def test_an_epochs_phases_are_one_epoch() -> None:
         for phase in ["train", "val"]:
             if phase == "train":
                 assert loops_around_step()[:1] == [Loop(3, True)]
+
+
+def test_settings_whose_names_are_asked_for_are_no_phases() -> None:
+    """Each of them is a training: within them are epochs, or they are the outermost."""
+    for name in ["sgd", "adam"]:
+        _rate = 0.1 if name == "sgd" else 0.001
+        for _epoch in range(5):
+            for _batch in [0, 1, 2]:
+                assert loops_around_step()[:3] == [Loop(3, False), Loop(5, True), Loop(2, False)]
+
+
+def test_phases_may_be_in_a_list_of_the_scripts_or_a_dict() -> None:
+    def around(parts: Any) -> list[Loop]:
+        for _epoch in range(5):
+            for part in parts:
+                for _batch in [0, 1, 2]:
+                    if part != "val":
+                        return loops_around_step()[:2]
+        raise AssertionError
+
+    assert around(["train", "val"]) == [Loop(3, False), Loop(5, True)]
+    assert around({"train": 1, "val": 2}) == [Loop(3, False), Loop(5, True)]
+    assert around([0.1, 0.2]) == [Loop(3, False), Loop(2, False)], "of numbers it is settings"
+
+
+@pytest.mark.parametrize(
+    ("loop", "phases"),
+    [
+        ("for phase in ['train', 'val']:\n    if phase == 'train': pass", True),
+        ("for phase in names:\n    if phase == 'train': pass", True),
+        ("for phase in loaders.keys():\n    if phase == 'train': pass", True),
+        ("for name, loader in loaders.items():\n    x = 1 if 'val' != name else 2", True),
+        ("for loader, trains in [(a, True), (b, False)]:\n    if not trains: pass", True),
+        ("for text in texts:\n    if text == '': pass", False),
+        ("for rate in [0.1, 0.2]:\n    train(rate)", False),
+        ("for epoch in range(3):\n    if epoch == 2: pass", False),
+        ("while True:\n    pass", False),
+    ],
+)
+def test_which_loops_are_over_phases(loop: str, phases: bool) -> None:
+    variables = {"names": ["train", "val"], "loaders": {"train": 1, "val": 2}, "texts": [""] * 1000}
+    (tree,) = ast.parse(loop).body
+    assert isinstance(tree, ast.For | ast.While)
+    frame = eval("sys._getframe()", {"sys": sys, **variables})
+    assert is_over_phases(tree, frame) is phases
+
+
+def test_optimizers_with_their_models_are_trained_one_after_the_other() -> None:
+    """Only the innermost loop is one step."""
+    weight = torch.zeros(1, requires_grad=True)
+    optimizers = [torch.optim.SGD([weight]), torch.optim.Adam([weight])]
+    for _optimizer in optimizers:
+        for _epoch in range(5):
+            assert loops_around_step()[:2] == [Loop(5, True), Loop(2, False)]
 
 
 def test_loops_over_dicts_products_and_folds_are_counted() -> None:

@@ -83,8 +83,9 @@ class Run:
         self.host = Host()
         self.folds = Folds(self.host, Countdown(0.0, seconds=100.0, now=lambda: self.now))
 
-    def optimizer(self) -> torch.optim.Optimizer:
-        made = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    def optimizer(self, weight: torch.Tensor | None = None) -> torch.optim.Optimizer:
+        weight = torch.zeros(1, requires_grad=True) if weight is None else weight
+        made = torch.optim.SGD([weight], lr=0.1)
         self.host.made[made] = lines_of(sys._getframe(1))
         return made
 
@@ -127,6 +128,66 @@ def test_an_optimizer_that_is_made_anew_within_a_training_begins_no_other() -> N
             for _step in range(2):
                 assert not run.step(optimizer, 1.0)
     assert run.folds.at == 1
+
+
+def test_a_second_optimizer_of_a_training_begins_no_other() -> None:
+    """Where the loop does not tell where it is, too; be it made within the loop or before it."""
+    run = Run()
+    others, after = [], run.optimizer()
+    for _name in {"small": 1, "large": 2, "largest": 3}.items():
+        first = run.optimizer()
+        second = run.optimizer()
+        for optimizer in (first, second, after):
+            for _epoch in range(1):
+                for _step in range(2):
+                    others += [run.step(optimizer, 1.0)]
+    assert others == [step in (6, 12) for step in range(18)]
+    assert str(run.folds) == "training 3 of 3"
+    assert run.folds.share() == Share(12.0, 1)
+
+
+def test_the_optimizers_of_a_trainings_epochs_begin_no_other() -> None:
+    """A loop over an epoch's steps may count them: that they go on with the same weights tells."""
+    run = Run()
+    weight = torch.zeros(1, requires_grad=True)
+    for epoch in range(4):
+        optimizer = run.optimizer(weight)
+        for step in range(3):
+            assert run.step(optimizer, 1.0) is ((epoch, step) == (1, 0))
+        assert (run.folds.share() is None) is (epoch > 0)
+
+
+def test_tasks_that_one_model_learns_one_after_the_other_are_trainings() -> None:
+    run = Run()
+    weight = torch.zeros(1, requires_grad=True)
+    for task in range(3):
+        optimizer = run.optimizer(weight)
+        for epoch in range(2):
+            for step in range(2):
+                assert run.step(optimizer, 1.0) is (task > 0 and epoch == step == 0)
+        assert run.folds.at == task
+
+
+def test_what_follows_the_loop_has_what_is_left() -> None:
+    run = Run()
+    for _fold in range(2):
+        optimizer = run.optimizer()
+        for _epoch in range(2):
+            for _step in range(2):
+                run.step(optimizer, 1.0)
+    assert run.folds.share() == Share(4.0, 1)
+    optimizer = run.optimizer()
+    for _epoch in range(2):
+        for _step in range(2):
+            assert run.step(optimizer, 1.0) is (_epoch == _step == 0)
+    assert run.folds.share() is None
+    for rate in [0.1, 0.2]:
+        optimizer = run.optimizer()
+        for _epoch in range(1):
+            for _step in range(2):
+                assert run.step(optimizer, 1.0) is (rate == 0.2 and _step == 0)
+    assert run.folds.share() == Share(14.0, 1)
+    assert run.folds.first == 14
 
 
 def test_nothing_is_shared_where_an_epoch_has_an_optimizer_of_its_own() -> None:

@@ -602,7 +602,7 @@ def test_all_remedies_together_on_an_example() -> None:
     for part in (
         "with torch.autocast(",
         "model = model.to(memory_format=torch.channels_last)",
-        "in ahead(train_loader):",
+        "in Ahead(train_loader):",
         'os.environ.setdefault("OMP_WAIT_POLICY", "passive")',
         "simplejpeg.decode_jpeg(",
         "import simplejpeg",
@@ -810,7 +810,7 @@ def test_a_fork_draws_with_threads_of_its_own() -> None:
     facts = anywhere(ALL["rows"])
     facts = replace(facts, input=replace(facts.input, drawn_by="Rows"))
     changed = FetchThreads().edit(source, facts, {"threads": 2})
-    assert "in ahead(train_loader)" in changed, "or the step would wait for them"
+    assert "in Ahead(train_loader)" in changed, "or the step would wait for them"
     rows: Any = results(changed)["rows"]
     assert rows.__getitems__([3, 1, 2]) == [3, 1, 2]
     child = os.fork()

@@ -29,6 +29,8 @@ SIZED = (list, tuple, dict)
 SPLITTERS = ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold", "TimeSeriesSplit")
 """of scikit-learn, whose first argument is the number of folds"""
 PARTS_OF_DICT = ("items", "values", "keys")
+MOST_PHASES = 4
+"""of an epoch"""
 UNSURE_S = 2.0
 """by which the times of a file and of a process may differ; the system tells its own start by the second"""
 
@@ -245,13 +247,10 @@ def loops_around_step() -> list[Loop]:
     """Each loop around the calling step, the innermost first; a library's is one over its steps."""
     found: list[Loop] = []
     frame: FrameType | None = sys._getframe(1)
+    parts = loops_over_parts(frame)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            around = [
-                loop
-                for loop in loops_around(frame)
-                if not (is_over_phases(loop) or _is_over_optimizers(loop, frame))
-            ]
+            around = [loop for loop in loops_around(frame) if loop not in parts]
             found += [turns(loop, frame) for loop in reversed(around)]
         elif (steps := libraries.steps_of(_trainer(frame))) is not None:
             found.append(Loop(steps, True))
@@ -261,15 +260,44 @@ def loops_around_step() -> list[Loop]:
     return found
 
 
-def is_over_phases(loop: ast.For | ast.While) -> bool:
-    """Whether a loop is over the parts of an epoch, as ``for phase in ["train", "val"]``: what it does hangs
-    on its variable.
+def loops_over_parts(frame: FrameType | None) -> list[ast.For | ast.While]:
+    """The loops around a step whose turns are all of one step or one epoch, and make it no longer."""
+    around = _loops_outwards(frame)
+    one_step = [loop for loop, each in around[:1] if _is_over_optimizers(loop, each)]
+    return one_step + phases_around(frame)
+
+
+def phases_around(frame: FrameType | None) -> list[ast.For | ast.While]:
+    """The loops around a step that are over the phases of an epoch: within them are batches alone, and they
+    are within a loop themselves. Others are over epochs, or trainings.
     """
-    if isinstance(loop, ast.While):
-        return False
-    over = loop.iter
-    items = isinstance(over, ast.Call) and name_of(over.func) == "items" and not over.args
-    if not (items or isinstance(over, ast.List | ast.Tuple)):
+    around = _loops_outwards(frame)
+    if around and _is_over_optimizers(*around[0]):
+        del around[0]
+    found = []
+    for number, (loop, each) in enumerate(around[:-1]):
+        inside = [one for one, _ in around[:number] if one not in found]
+        batches = len(inside) <= 1 and not any(map(_counts, inside))
+        if batches and is_over_phases(loop, each):
+            found.append(loop)
+    return found
+
+
+def _loops_outwards(frame: FrameType | None) -> list[tuple[ast.For | ast.While, FrameType]]:
+    """The user's loops around a frame's running line, the innermost first, each with its frame."""
+    return [(loop, each) for each in user_frames(frame) for loop in reversed(loops_around(each))]
+
+
+def _counts(loop: ast.For | ast.While) -> bool:
+    """Whether a loop is over no batches."""
+    return isinstance(loop, ast.While) or is_range(_unwrapped(loop.iter))
+
+
+def is_over_phases(loop: ast.For | ast.While, frame: FrameType) -> bool:
+    """Whether a loop may be over the parts of an epoch, as ``for phase in ["train", "val"]``: a few, and what
+    it does hangs on its variable.
+    """
+    if isinstance(loop, ast.While) or not _is_over_few(loop.iter, frame):
         return False
     names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
     nodes = [node for statement in loop.body for node in ast.walk(statement)]
@@ -282,6 +310,20 @@ def is_over_phases(loop: ast.For | ast.While) -> bool:
     asked = (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
     bare = (one.operand if isinstance(one, ast.UnaryOp) else one for one in asked)
     return any(isinstance(one, ast.Name) and one.id in names for one in (*compared, *bare))
+
+
+def _is_over_few(over: ast.expr, frame: FrameType) -> bool:
+    """Whether a loop is over a list that is written there, a list of names, or a dict."""
+    if isinstance(over, ast.List | ast.Tuple):
+        return len(over.elts) <= MOST_PHASES
+    if isinstance(over, ast.Call) and not over.args and name_of(over.func) == "items":
+        return True
+    try:
+        value = items_of(_parted(over), frame)
+    except Exception:
+        return False
+    few = type(value) in SIZED and len(value) <= MOST_PHASES
+    return few and all(type(one) is str for one in value)
 
 
 def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:

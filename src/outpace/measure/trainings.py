@@ -43,8 +43,12 @@ class Taught:
 
     def has_none_of(self, optimizer: Any) -> bool:
         """Whether another one learns other weights."""
-        weights = learned_by([optimizer])
-        return self._first is not None and not any(one is self._first() for one in weights)
+        return self._first is not None and not self.has_some_of(optimizer)
+
+    def has_some_of(self, optimizer: Any) -> bool:
+        """Whether another one learns the same weight."""
+        first = None if self._first is None else self._first()
+        return first is not None and any(one is first for one in learned_by([optimizer]))
 
 
 class Trainings:

@@ -5,7 +5,8 @@ line and the step's. Each has the same part of the time that is left when it beg
 the others have, and the last has all of it.
 
 Limits: nothing is shared where it is not known how often the loops turn, where an optimizer is made anew for
-each epoch, or where the parts would be of a few steps, as those of many clients that learn in turns.
+each epoch, or where the parts would be of a few steps, as those of many clients that learn in turns. That
+a loop which counts an epoch's steps is not over trainings is seen once the next learns the same weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import sys
 from types import FrameType
 from typing import NamedTuple
 
-from outpace.measure.length import Loop, loops_around, loops_around_step, total_steps, turns
+from outpace.measure.length import (
+    Loop,
+    loops_around,
+    loops_around_step,
+    loops_over_parts,
+    total_steps,
+    turns,
+)
 from outpace.measure.trainings import Taught
 from outpace.measure.turns import counted_by, turn_of
 from outpace.plan.countdown import Countdown
@@ -43,7 +51,7 @@ class Folds:
     def __init__(self, host: Host, countdown: Countdown) -> None:
         self.host, self.countdown = host, countdown
         self.loops = 0
-        """around the step, from the outermost on, that are over trainings"""
+        """around the step, from the outermost on, of which the last is over trainings"""
         self.of, self.at = 1, 0
         """trainings in all, and the one that runs, from 0 on"""
         self.inside: list[Loop] = []
@@ -56,6 +64,10 @@ class Folds:
         self._taught = Taught()
         self._lines: Place = ()
         """of the loops over trainings"""
+        self._made: Place = ()
+        """where the first optimizer of the training that runs was made"""
+        self._epochs: Place = ()
+        """lines of loops of which each turn has an optimizer of its own, and goes on with the same weights"""
 
     def __str__(self) -> str:
         return f"training {self.at + 1} of {self.of}"
@@ -65,30 +77,38 @@ class Folds:
         optimizer = self.host.main_optimizer()
         another = False
         if optimizer is not None and not self._taught.is_by(optimizer):
+            goes_on = self._taught.has_some_of(optimizer)
             self._taught.note(optimizer)
-            another = self._look(sys._getframe(1), self.host.made.get(optimizer, ()))
+            made = self.host.made.get(optimizer, ())
+            another = self._look(sys._getframe(1), made, goes_on=goes_on)
         self._newest = self.countdown.elapsed()
         return another
 
-    def _look(self, frame: FrameType | None, made: Place) -> bool:
-        """At the loops over trainings; whether it is another of them."""
+    def _look(self, frame: FrameType | None, made: Place, *, goes_on: bool) -> bool:
+        """At the loops over trainings; whether it is another of them. ``goes_on``: with the same weights."""
         loops = loops_over_trainings(frame, made)
-        inside = loops_around_step()
-        inside = inside[: len(inside) - len(loops)]
-        counts = [turns(loop, each).turns for loop, each in loops]
-        of = math.prod(count or 0 for count in counts)
-        if of < 2 or not are_trainings(inside):
-            self.loops, self.of, self.at, self._lines = 0, 1, 0, ()
-            return False
         lines = tuple((each.f_code, loop.lineno) for loop, each in loops)
-        another = lines == self._lines
+        if self._lines and lines != self._lines and self._lines[0] in lines_around(frame):
+            return False  # another optimizer of the same training
+        inside = loops_around_step()
+        parts = loops_over_parts(frame)
+        counts = [turns(loop, each).turns for loop, each in loops if loop not in parts]
+        inside = inside[: len(inside) - len(counts)]
+        of = math.prod(count or 0 for count in counts)
+        if lines and lines == self._lines and goes_on and len(inside) == 1:
+            self._epochs = lines
+        before = self._lines
+        if of < 2 or not are_trainings(inside) or lines == self._epochs:
+            self.loops, self.of, self.at, self._lines = 0, 1, 0, ()
+            return bool(before)
         at = position(loops)
-        if at is None:  # by those that were met
-            at = min(self.at + 1, of - 1) if another else 0
-        another = another and at != self.at
-        if another or not self._lines:
+        if at is None and before == lines:  # by those that were met
+            at = min(self.at + (made == self._made), of - 1)
+        at = at or 0
+        another = bool(before) and (lines != before or at != self.at)
+        if another or not before:
             self.began = self.countdown.elapsed() if self._newest is None else self._newest
-            self.first = self.host.steps - 1
+            self.first, self._made = self.host.steps - 1, made
         self.loops, self.of, self.at, self.inside, self._lines = len(loops), of, at, inside, lines
         return another
 
@@ -115,6 +135,13 @@ def loops_over_trainings(
         if each.f_lineno != line:
             break
     return found
+
+
+def lines_around(frame: FrameType | None) -> Place:
+    """The lines of all loops around a step."""
+    return tuple(
+        (each.f_code, loop.lineno) for each in user_frames(frame) for loop in loops_around(each)
+    )
 
 
 def lines_of_body(loop: ast.For | ast.While) -> range:

@@ -84,6 +84,10 @@ class Landing:
         self.time = TimeLeft(countdown, self.outlook, ranks)
         self.folds = Folds(host, countdown)
         self.told = float("-inf")
+        self.cut_short = False
+        """one of several trainings was ended, as its share of the time was up"""
+        self.looked_ahead = False
+        """what was learnt was saved some time before the end"""
         self.saved_at: int | None = None
         """steps that were behind when what was learnt was saved last"""
         self.left_out: tuple[str, ...] = ()
@@ -126,7 +130,10 @@ class Landing:
         if self.land is None or self.ranks > 1:
             return
         if self.host.guard("folds", self.folds.note) and self.time.share is not None:
-            self.time.share = self.folds.share()
+            self.time.share = None
+            # How long all are cannot be told by those that were ended.
+            if self.cut_short or not self.fits_again():
+                self.time.share = self.folds.share()
             self.begin_anew()
 
     def stood_s(self) -> float:
@@ -275,7 +282,8 @@ class Landing:
             return  # there is little time, and that is not the end
         left = max(0.0, self.time.for_steps())
         used = self.time.elapsed() / (self.time.elapsed() + left)
-        if self.time.saved_s is None and used >= SAVE_AT:
+        if not self.looked_ahead and used >= SAVE_AT:
+            self.looked_ahead = True
             self.stood_s()
             exit_s = self.to_end()
             if not self.stood_s():
@@ -469,6 +477,7 @@ class Landing:
     def end(self) -> None:
         """The time is up."""
         self.over = True
+        self.cut_short = self.cut_short or self.time.shared
         leads = self.crew is None or self.crew.leads
         steps = self.host.steps
         whose = f"the share of {self.folds}" if self.time.shared else "the time"
@@ -501,7 +510,7 @@ class Landing:
                 "what the script divides by len(loader) is too small for this epoch: "
                 "take no best model by it",
             )
-        if saves_last_only(sys._getframe(1)):
+        if saves_last_only(self.ways_out()[0]):
             self.say(
                 "the script saves what it has learnt in its last turn only, which this is not",
                 f"take it from {self.checkpoint}" if saved else None,

@@ -34,7 +34,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure.expressions import evaluate
-from outpace.measure.length import is_over_phases, lines_within, loops_around, parse
+from outpace.measure.length import lines_within, loops_around, parse, phases_around
 from outpace.measure.syntax import name_of
 from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.no_items import Over, begin_over_none, over_of
@@ -110,11 +110,12 @@ def ways_out(frame: FrameType | None, keep: int = 0) -> tuple[list[Exits], bool]
     found: list[Exits] = []
     last = False
     over = is_all_of_it(frame) and not keep
+    phases = phases_around(frame)
     for each in reversed(list(user_frames(frame))):  # the outermost first
         around = loops_around(each)
         loops, keep = around[keep:], max(0, keep - len(around))
         if loops:
-            exits, left = _exits(each, loops, over)
+            exits, left = _exits(each, loops, phases, over)
             last = left if not found else last
             found.append(exits)
         over = over and _ends_with_call(each)
@@ -222,7 +223,9 @@ def _has_ended(own: Exits, frame: FrameType, event: str) -> bool:
     return event == "line" and frame.f_lineno not in own.lines
 
 
-def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool]:
+def _exits(
+    frame: FrameType, loops: list[Loop], phases: list[Loop], over: bool
+) -> tuple[Exits, bool]:
     """A frame's exits, and whether its outermost loop has one; ``over``: its callers are done."""
     exits = Exits(frame, loops, lines_within(loops[0]))
     tree = parse(frame.f_code.co_filename)
@@ -234,7 +237,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     ways: list[tuple[Way | None, int]] = []
     others: list[Anew | Limit | Over | None] = []
     for number, loop in enumerate(loops):  # the outermost first
-        if number and is_over_phases(loop):
+        if loop in phases:
             way = None  # nor is it left from inside of it
             ways.append((None, number))
             others.append(None)
@@ -308,8 +311,7 @@ def _catches_exit(handler: ast.ExceptHandler) -> bool:
     """Whether an ``except`` takes SystemExit too."""
     if handler.type is None:
         return True
-    names = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
-    return bool(names & {"BaseException", "SystemExit"})
+    return bool(_names_in(handler.type) & {"BaseException", "SystemExit"})
 
 
 def _beside(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> list[int]:
@@ -386,16 +388,38 @@ def saves(frame: FrameType | None) -> bool:
     return any(map(_is_save, nodes))
 
 
-def saves_last_only(frame: FrameType | None) -> bool:
-    """Whether the loops around a frame save what is learnt in the last of their turns alone, which is not to
-    be: ``if epoch == epochs - 1: torch.save(...)``.
+def saves_last_only(exits: list[Exits]) -> bool:
+    """Whether a script saves what is learnt in the last turn alone of the outermost loop that is to be left,
+    which is not to be: ``if epoch == epochs - 1: torch.save(...)``.
     """
-    loops = (loop for each in user_frames(frame) for loop in loops_around(each))
-    nodes = {id(node): node for loop in loops for node in ast.walk(loop)}.values()
-    last = [node for node in nodes if isinstance(node, ast.If) and _is_last(node.test)]
-    then = {id(part) for node in last for each in node.body for part in ast.walk(each)}
-    saves = [id(node) for node in nodes if _is_save(node)]
+    if not exits:
+        return False
+    outermost = exits[0].loops[0]
+    counters = _names_in(outermost.target if isinstance(outermost, ast.For) else outermost.test)
+    lasts = [
+        node
+        for node in ast.walk(outermost)
+        if isinstance(node, ast.If) and _is_last(node.test) and counters & _names_in(node.test)
+    ]
+    then = {id(part) for node in lasts for each in node.body for part in ast.walk(each)}
+    saves = [id(node) for node in _calls_that_save(exits[-1].frame)]
     return bool(saves) and then.issuperset(saves)
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _calls_that_save(frame: FrameType) -> Iterator[ast.AST]:
+    """In the files of the user's that are running, but not within functions that are called for it."""
+    trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
+    left: list[ast.AST] = [tree for tree in trees if tree is not None]
+    while left:
+        node = left.pop()
+        if not (isinstance(node, FUNCTIONS) and SAVES.fullmatch(getattr(node, "name", ""))):
+            left += ast.iter_child_nodes(node)
+        if _is_save(node):
+            yield node
 
 
 def _is_save(node: ast.AST) -> bool:
@@ -404,14 +428,20 @@ def _is_save(node: ast.AST) -> bool:
 
 def _is_last(test: ast.expr) -> bool:
     """Whether something is compared with a number less one, or one more than it with that number."""
-    return any(
-        isinstance(part, ast.BinOp)
-        and isinstance(part.op, ast.Add | ast.Sub)
-        and isinstance(part.right, ast.Constant)
-        and part.right.value == 1
-        for node in ast.walk(test)
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq)
-        for part in (node.left, node.comparators[0])
+    if isinstance(
+        test, ast.BoolOp
+    ):  # besides, it is in the last turn alone only where all has to be so
+        return isinstance(test.op, ast.And) and any(map(_is_last, test.values))
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Eq)
+        and any(
+            isinstance(part, ast.BinOp)
+            and isinstance(part.op, ast.Add | ast.Sub)
+            and isinstance(part.right, ast.Constant)
+            and part.right.value == 1
+            for part in (test.left, test.comparators[0])
+        )
     )
 
 

@@ -15,6 +15,14 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.catalog import remedy
 from outpace.remedies.edits import ELSEWHERE, moved
+from outpace.remedies.room import edit_room
+
+FEEDS = ("prefetch", "fetch_threads", "loader_workers")
+"""of which the last one says who makes the batches, and those before it have only made room"""
+ORDER = {"cache_decoded": -1, "pin_memory": 1}
+"""A cache of images takes the calls that another decoder would have: that decoder goes into the cache. Who
+pins batches is who makes them.
+"""
 
 
 def patched(
@@ -22,9 +30,14 @@ def patched(
 ) -> str:
     """``source``, the text of the file ``name``, with the edits of all remedies."""
     text = source
-    # A cache of images takes the calls that another decoder would have: that decoder goes into the cache.
-    for each, settings in sorted(remedies, key=lambda pair: pair[0] != "cache_decoded"):
-        text = remedy(each).edit(text, placed(evidence, source, text, name), settings)
+    chosen = list(remedies)
+    feeds = [each for each, _ in chosen if each in FEEDS]
+    for each, settings in sorted(chosen, key=lambda pair: ORDER.get(pair[0], 0)):
+        there = placed(evidence, source, text, name)
+        if each in feeds[:-1]:
+            text = edit_room(text, settings, there)
+        else:
+            text = remedy(each).edit(text, there, settings)
     return text
 
 

@@ -10,9 +10,19 @@ from outpace.records.finding import Keeps
 from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import copy_without_waiting, moved, set_loader_arguments
+from outpace.remedies.edits import (
+    copy_without_waiting,
+    has_workers,
+    moved,
+    set_loader_arguments,
+)
 from outpace.remedies.model import gain_without
-from outpace.remedies.prefetch import drawn_ahead, shared_streams, the_same_sooner
+from outpace.remedies.prefetch import (
+    drawn_ahead,
+    is_drawn_ahead,
+    shared_streams,
+    the_same_sooner,
+)
 from outpace.seams.setup import AS_IS, Setup
 
 
@@ -91,7 +101,9 @@ class PinMemory(Remedy):
         where = evidence.input.where
         changed = set_loader_arguments(source, where, {"pin_memory": "True"})
         changed = copy_without_waiting(changed, where)
-        if evidence.input.workers:
+        if evidence.input.workers or has_workers(changed, moved(where, source, changed)):
+            return changed
+        if is_drawn_ahead(changed):
             return changed
         ahead = drawn_ahead(changed, moved(where, source, changed))
         return source if ahead == changed else ahead

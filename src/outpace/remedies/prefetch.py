@@ -16,14 +16,22 @@ from outpace.seams.setup import Setup
 
 DEPTH = 3
 AHEAD = '''
-def ahead(batches):
-    """Draw each batch in a thread while the step before it runs."""
-    with ThreadPoolExecutor(1) as thread:
-        batches, end = iter(batches), object()
-        coming = thread.submit(next, batches, end)
-        while (batch := coming.result()) is not end:
+class Ahead:
+    """Draws each batch in a thread while the step before it runs."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        with ThreadPoolExecutor(1) as thread:
+            batches, end = iter(self.batches), object()
             coming = thread.submit(next, batches, end)
-            yield batch
+            while (batch := coming.result()) is not end:
+                coming = thread.submit(next, batches, end)
+                yield batch
 '''
 
 
@@ -109,11 +117,16 @@ def drawn_ahead(source: str, where: str | None) -> str:
 
     Another thread makes tensors on torch's own device, whichever the script has set for this one.
     """
-    changed = wrap_loop(source, where, "ahead")
+    changed = wrap_loop(source, where, "Ahead")
     if changed == source or "set_default_device" in source:
         return source
     changed = insert_after_imports(changed, AHEAD)
     return add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+
+
+def is_drawn_ahead(source: str) -> bool:
+    """Whether an edit before had it so."""
+    return AHEAD.split('"""')[1] in source
 
 
 def the_same_sooner(evidence: Evidence) -> bool:

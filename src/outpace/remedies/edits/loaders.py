@@ -28,6 +28,8 @@ TOLD_OTHERWISE = ("batch_size", "sampler", "batch_sampler")
 """of a DataLoader, once its sampler is one of batches"""
 LATER: tuple[type[ast.stmt], ...] = (ast.FunctionDef, ast.For, ast.While)
 """what is in these may run once the loader is made, wherever it stands"""
+AROUND = ("enumerate", "tqdm", "track", "progress_bar", "Ahead")
+"""what may be around a loader in a loop's head; the last one is an edit's own"""
 NOT_TRAINING = ("val", "test", "eval", "dev", "hold")
 
 
@@ -75,6 +77,18 @@ def set_loader_arguments(
         return script.changed(*changes)
 
     return edited(source, edit)
+
+
+def has_workers(source: str, where: str | None) -> bool:
+    """Whether the training DataLoader is made with a number of workers that is written there."""
+    try:
+        script = Script(source)
+    except ValueError:
+        return False
+    counts = [
+        argument(call, "num_workers", LOADER_POSITIONS) for call in loader_calls(script, where)
+    ]
+    return any(isinstance(count, ast.Constant) and bool(count.value) for count in counts)
 
 
 def made_here(source: str, changed: str, where: str | None, workers: int) -> str:
@@ -148,16 +162,18 @@ def _asks_of(script: Script, name: str, attribute: str = "") -> bool:
     )
 
 
-def training_loops(script: Script, where: str | None) -> list[ast.For]:
-    """The loops that draw from the training DataLoader by its name, plainly or enumerated."""
+def training_loops(script: Script, where: str | None) -> list[tuple[ast.For, ast.expr]]:
+    """The loops that draw from the training DataLoader by its name, which is told too: plainly, enumerated or
+    by a progress bar.
+    """
     names = {variable(script, call) for call in loader_calls(script, where)} - {""}
     found = []
     for loop in script.every(ast.For):
         drawn = loop.iter
-        if isinstance(drawn, ast.Call) and called(drawn) == "enumerate" and drawn.args:
+        while isinstance(drawn, ast.Call) and called(drawn) in AROUND and drawn.args:
             drawn = drawn.args[0]
         if dotted(drawn) in names:
-            found.append(loop)
+            found.append((loop, drawn))
     return found
 
 
@@ -167,11 +183,10 @@ def wrap_loop(source: str, where: str | None, function: str) -> str:
     def edit(script: Script) -> str:
         if function in script.names(script.tree):
             return script.text
-        loops = [loop.iter for loop in training_loops(script, where)]
         return script.changed(
             *(
                 Change(script.start(drawn), script.end(drawn), f"{function}({script.of(drawn)})")
-                for drawn in loops
+                for _, drawn in training_loops(script, where)
             )
         )
 
@@ -229,7 +244,7 @@ def copy_without_waiting(source: str, where: str | None) -> str:
 
     def edit(script: Script) -> str:
         changes: list[Change] = []
-        for loop in training_loops(script, where):
+        for loop, _ in training_loops(script, where):
             drawn = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
             for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
                 name = dotted(call.func)

@@ -1,0 +1,97 @@
+"""Several remedies in one patch: it does what was measured together, and nothing besides."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from outpace.records.evidence import Evidence
+from outpace.records.trial import Settings
+from outpace.remedies.patch import patched
+from tests.remedies.some_evidence import ALL
+
+SCRIPT = """\
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+class Rows:
+    def __getitem__(self, index):
+        return torch.zeros(3)
+
+loader = DataLoader(Rows(), batch_size=4, shuffle=True)
+for epoch in range(3):
+    for x in tqdm(loader, desc="epoch"):
+        x = x.to(device)
+"""
+
+
+def rows(workers: int = 0) -> Evidence:
+    data = replace(ALL["rows"].input, where="train.py:9", drawn_by="Rows", workers=workers)
+    return replace(ALL["rows"], input=data)
+
+
+def patch(*remedies: tuple[str, Settings], workers: int = 0, script: str = SCRIPT) -> str:
+    changed = patched(script, rows(workers), remedies, "train.py")
+    compile(changed, "train.py", "exec")
+    return changed
+
+
+AHEAD, WORKERS = "tqdm(Ahead(loader), desc=", "num_workers=2"
+
+
+@pytest.mark.parametrize(
+    ("remedies", "parts"),
+    [
+        ([("pin_memory", {})], [AHEAD]),
+        ([("pin_memory", {}), ("prefetch", {})], [AHEAD]),
+        ([("prefetch", {}), ("pin_memory", {})], [AHEAD]),
+        ([("fetch_threads", {"threads": 8}), ("pin_memory", {})], [AHEAD, "__getitems__"]),
+        ([("pin_memory", {}), ("loader_workers", {"workers": 2})], [WORKERS]),
+        ([("loader_workers", {"workers": 2}), ("pin_memory", {})], [WORKERS]),
+    ],
+)
+def test_who_pins_batches_is_who_makes_them(
+    remedies: list[tuple[str, Settings]], parts: list[str]
+) -> None:
+    changed = patch(*remedies)
+    assert "pin_memory=True" in changed
+    assert "non_blocking=True" in changed
+    for part in (AHEAD, WORKERS, "__getitems__"):
+        assert changed.count(part) == (part in parts), part
+
+
+def test_the_scripts_own_workers_pin() -> None:
+    script = SCRIPT.replace("batch_size=4", "batch_size=4, num_workers=3")
+    assert "Ahead" not in patch(("pin_memory", {}), workers=3, script=script)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "part"),
+    [
+        ("prefetch", ("fetch_threads", {"threads": 8}), "__getitems__"),
+        ("prefetch", ("loader_workers", {"workers": 2}), WORKERS),
+        ("fetch_threads", ("loader_workers", {"workers": 2}), WORKERS),
+    ],
+)
+def test_the_last_says_who_makes_batches(first: str, last: tuple[str, Settings], part: str) -> None:
+    room: Settings = {"threads": 8, "compute_threads": 1}
+    changed = patch((first, room), last)
+    alone = patch(last)
+    assert part in alone
+    assert "torch.set_num_threads(1)" in changed, "the room that the first made is kept"
+    assert changed.count("Ahead(loader)") == alone.count("Ahead(loader)")
+    assert changed.count("__getitems__") == alone.count("__getitems__")
+
+
+def test_a_progress_bar_knows_how_many_batches_come() -> None:
+    """Those that are drawn ahead have the loader's length, where it has one."""
+    space: dict[str, object] = {}
+    definition = patch(("prefetch", {})).partition("class Ahead")[2].partition("\nclass Rows")[0]
+    exec(f"from concurrent.futures import ThreadPoolExecutor\nclass Ahead{definition}", space)  # noqa: S102
+    ahead = space["Ahead"]
+    assert callable(ahead)
+    assert len(ahead([1, 2, 3])) == 3
+    assert list(ahead([1, 2, 3])) == [1, 2, 3] == list(ahead(iter([1, 2, 3])))
+    with pytest.raises(TypeError):
+        len(ahead(iter([1])))

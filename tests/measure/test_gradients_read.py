@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.measure.gradients_read import named_in_script
+from outpace.measure.gradients_read import asked_for_in_script, named_in_script
 from outpace.tune.assemble import assemble
 from outpace.tune.probes import ModelCounter
 
@@ -70,8 +70,6 @@ def test_operators_that_are_given_them(name: str) -> None:
     ("line", "named"),
     [
         ("norm = sum(p.grad.norm() for p in model.parameters())", True),
-        ("learned = [p for p in model.parameters() if p.requires_grad]", True),
-        ("wanted = p.requires_grad == False", True),
         ("p.requires_grad = False", False),
         ("p.requires_grad_(False)", False),
         ("slopes = torch.autograd.grad(loss, x)", False),
@@ -81,6 +79,29 @@ def test_operators_that_are_given_them(name: str) -> None:
 def test_sources_that_name_them(
     line: str, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    only_module(line, tmp_path, monkeypatch)
+    assert named_in_script() is named
+    assert not asked_for_in_script()
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("learned = [p for p in model.parameters() if p.requires_grad]", True),
+        ("wanted = p.requires_grad == False", True),
+        ("p.requires_grad_(False)", False),
+    ],
+)
+def test_sources_that_ask_which_have_any(
+    line: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_module(line, tmp_path, monkeypatch)
+    assert asked_for_in_script() is asked
+    assert not named_in_script()
+
+
+def only_module(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the user's, of which this is all."""
     before = dict(sys.modules)
     path = tmp_path / "helpers.py"
     path.write_text(line + "\n")
@@ -90,4 +111,3 @@ def test_sources_that_name_them(
         if name.startswith(("tests", "conftest", "__main__")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "helpers", module)
-    assert named_in_script() is named

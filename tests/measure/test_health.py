@@ -235,6 +235,16 @@ def test_a_rate_is_noted_where_there_is_no_look_too(host: Host) -> None:
     assert len(watch.rates) < 20
 
 
+def test_a_rate_that_cannot_be_read_does_no_harm(host: Host) -> None:
+    model = net()
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.param_groups.append({"params": [], "lr": "as the schedule says"})
+    host.main_optimizer = lambda: optimizer
+    watch._note_rate(optimizer)
+    assert watch.rates == []
+
+
 @pytest.mark.parametrize(("factor", "gone"), [(0.1, True), (0.9, False)])
 def test_a_rate_that_a_schedule_has_brought_to_nothing(
     host: Host, factor: float, gone: bool

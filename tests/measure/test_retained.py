@@ -279,3 +279,20 @@ def test_a_memory_that_has_a_limit(
     names: dict[str, Any] = {}
     exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
     assert is_limited("memory.data", names["frame"]) is limited
+
+
+@pytest.mark.parametrize(("declared", "limited"), [("global memory", True), ("memory = []", False)])
+def test_a_memory_of_a_module_that_a_function_limits(
+    declared: str, limited: bool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another function than the one that runs; a variable of that one's own is another."""
+    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    path = script(
+        "import sys\nmemory = []\n"
+        "def push(item):\n    memory.append(item)\n    if len(memory) > 9: memory.pop(0)\n"
+        f"def train():\n    {declared}\n    memory.append(1)\n    return sys._getframe()\n"
+        "frame = train()\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
+    assert is_limited("memory", names["frame"]) is limited

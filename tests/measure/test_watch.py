@@ -55,6 +55,22 @@ def test_losses_of_another_models_training_are_another_curve(watcher: Watcher, l
     assert len(samples) == len(values)
 
 
+def test_the_loader_and_the_model_of_the_training_that_runs_are_kept(watcher: Watcher) -> None:
+    for width in (8, 4):
+        model = nn.Linear(width, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        loader = DataLoader(TensorDataset(torch.ones(40, width)), batch_size=2)
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    loaded, root = watcher.kept
+    assert isinstance(loaded, tuple)
+    assert loaded[0] is loader
+    assert isinstance(root, tuple)
+    assert root[0] is model
+
+
 def test_another_optimizer_of_the_same_model_goes_on(watcher: Watcher) -> None:
     """As where a rate is lowered by making a new one; its last steps' losses are not added up."""
     model = nn.Linear(8, 2)

@@ -16,6 +16,7 @@ from outpace.remedies.no_unused_gradients import NoUnusedGradients
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.remedies.pin_memory import PinMemory
 from outpace.remedies.prefetch import Prefetch
+from outpace.remedies.set_to_none import SetToNone
 from outpace.remedies.slice_batches import SliceBatches
 from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES, RECOMPUTED, ROWS
 
@@ -34,6 +35,14 @@ def test_gradients_that_the_script_looks_at_are_used() -> None:
     assert NoUnusedGradients().applies(replace(RECOMPUTED, compute=averaged)).yes, "as a teacher's"
     read = replace(RECOMPUTED, compute=replace(RECOMPUTED.compute, unused_read=True))
     assert not NoUnusedGradients().applies(read).yes
+
+
+def test_zeros_are_kept_for_a_script_that_looks_at_gradients() -> None:
+    """Not for one that asks which parameters have any: these are the same."""
+    asks = replace(ROWS.compute, set_to_none=False, unused_read=True)
+    assert SetToNone().applies(replace(ROWS, compute=asks)).yes
+    looks = replace(asks, gradients_read=True)
+    assert not SetToNone().applies(replace(ROWS, compute=looks)).yes
 
 
 def test_a_scripts_own_guard_against_a_nan_is_left_to_it() -> None:

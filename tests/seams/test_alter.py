@@ -37,6 +37,13 @@ def test_parts_are_the_children_and_those_in_lists() -> None:
     assert names == ["first", "blocks.0", "blocks.1", "blocks.2", "last"]
 
 
+def test_parts_that_torchscript_runs_are_none() -> None:
+    net = Net()
+    net.blocks[1] = torch.jit.script(nn.Linear(8, 8))
+    assert [name for name, _ in parts_of(net)] == ["first", "blocks.0", "blocks.2", "last"]
+    PassingThrough(net).close()  # which such a part would have refused
+
+
 def test_parts_that_keep_the_shape_can_be_left_out() -> None:
     net = Net()
     passing = PassingThrough(net)

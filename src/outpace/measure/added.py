@@ -49,8 +49,9 @@ def is_limited(name: str, frame: FrameType) -> bool:
     if "." in own:
         return any(_limits(scope, own) for scope in scopes)
     around = [one for one in scopes if one.lineno <= line <= (one.end_lineno or line)]
-    own_scope = around[-1:] or trees  # its function's, or the file's
-    return any(_limits(scope, own) for scope in own_scope)
+    code = frame.f_code
+    own_scope = around[-1:] if own in (*code.co_varnames, *code.co_cellvars) else []
+    return any(_limits(scope, own) for scope in own_scope or trees)  # else any of the file's
 
 
 def _limits(scope: ast.AST, name: str) -> bool:

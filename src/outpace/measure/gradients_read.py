@@ -17,16 +17,23 @@ from outpace.seams.host import Host
 from outpace.seams.unused import unused
 from outpace.seams.where import is_user_file
 
-NAMED = re.compile(r"\.grad\b(?!\s*\()|\.requires_grad\b(?!\s*=[^=])")
-"""the attributes, as they are read; not ``torch.autograd.grad(...)``"""
+NAMED = re.compile(r"\.grad\b(?!\s*\()")
+"""the attribute; not ``torch.autograd.grad(...)``"""
+ASKED = re.compile(r"\.requires_grad\b(?!\s*=[^=])")
+"""the attribute, as it is read"""
 MEASURING = os.path.dirname(__file__) + os.sep
 EMPTYING = ("zero_", "_foreach_zero_", "detach", "detach_")
 """operators that ``zero_grad`` calls"""
 
 
 def named_in_script() -> bool:
-    """Whether the user's modules name the gradients of tensors, or ask which of them have any."""
+    """Whether the user's modules name the gradients of tensors."""
     return say(NAMED)
+
+
+def asked_for_in_script() -> bool:
+    """Whether the user's modules ask which tensors have any."""
+    return say(ASKED)
 
 
 class Readings:

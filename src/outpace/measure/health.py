@@ -305,7 +305,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         if steps < self.rate_at or optimizer is not self.host.main_optimizer() or capturing():
             return
         self.rate_at = steps + max(FEWEST_STEPS, steps // RATES_NOTED)
-        self.rates.append((id(optimizer), steps, _rate_of(optimizer)))
+        with contextlib.suppress(Exception):  # a rate of the script's own making may be none
+            self.rates.append((id(optimizer), steps, _rate_of(optimizer)))
 
     def _bootstraps(self) -> bool:
         """Whether a model of the same shapes helps in each step, as the one that tells what later states are

@@ -64,13 +64,15 @@ class Watcher:
         """that computed a step: a script may validate on fewer"""
         self.kept: list[object] = []
         """the loader and the model, so that they are there when evidence is written at the end"""
+        self.kept_from = 0
+        """steps before the training that they are of"""
         host.listeners.append(self.on_step)
         host.on_loss = self.losses.add
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
-        if step.index in KEEP_AT:
-            self._keep()
+        if step.index - self.kept_from in KEEP_AT:
+            self.kept = [training_loader(self.host), self.host.main_root()]
         if step.index == 1:
             self.fetch_begin = self._fetches()
         begins = self._epoch is not None and self.host.epoch > self._epoch
@@ -106,9 +108,6 @@ class Watcher:
             self.next_look *= 4
             self._look_for_retained()
 
-    def _keep(self) -> None:
-        self.kept = [training_loader(self.host), self.host.main_root()]
-
     def _took(self, step: Step, name: str) -> int:
         """Nanoseconds of what came in a step; of a checkpoint also what is done around `torch.save`, as to
         have a disk write it: what no seam explains beyond that of other steps, where nothing else came.
@@ -128,7 +127,8 @@ class Watcher:
         if self.taught.has_none_of(optimizer):
             self.losses.forget()
             self.validation.forget()
-            self._keep()  # what is of the other goes
+            # What is of the other goes; what this one is fed by is not known as early.
+            self.kept, self.kept_from = [], self.host.steps
         self.taught.note(optimizer)
 
     def _look_for_retained(self) -> None:

@@ -168,7 +168,9 @@ class Compute(msgspec.Struct, frozen=True):
     unused_where: str | None = None
     """file:line where the model of the first of them is called"""
     unused_read: bool = False
-    """the script looks at gradients itself: at those, or at some that it names"""
+    """the script looks at gradients itself, or asks which parameters have any"""
+    gradients_read: bool = False
+    """the script looks at gradients itself: at such, or at some that it names"""
     laid_flat: bool = False
     """it lays weights or gradients out flat by views"""
     cudnn_set: bool = False

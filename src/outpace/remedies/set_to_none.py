@@ -33,7 +33,7 @@ class SetToNone(Remedy):
         """The script must ask for zeros."""
         if evidence.compute.set_to_none:
             return Verdict(False, "gradients are dropped already, which is torch's default")
-        if evidence.compute.unused_read:
+        if evidence.compute.gradients_read:
             return Verdict(False, "the script looks at gradients itself, and would find none")
         tensors = evidence.compute.tensors
         return Verdict(True, f"the gradients of {tensors} tensors are filled with zeros each step")

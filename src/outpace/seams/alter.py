@@ -29,7 +29,8 @@ def parts_of(root: nn.Module | None) -> Iterator[tuple[str, nn.Module]]:
             continue
         if isinstance(child, CONTAINERS):
             for inner, part in child.named_children():
-                yield f"{name}.{inner}", part
+                if not is_scripted(part):
+                    yield f"{name}.{inner}", part
         else:
             yield name, child
 

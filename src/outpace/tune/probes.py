@@ -24,7 +24,7 @@ from outpace.measure.doubled import Doubled
 from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter, is_view
 from outpace.measure.frozen import frozen
-from outpace.measure.gradients_read import Readings, named_in_script
+from outpace.measure.gradients_read import Readings, asked_for_in_script, named_in_script
 from outpace.measure.ignored import Ignored
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
@@ -172,6 +172,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     if module is not None:
         observed.found.counted_calls = module.calls_to_learn() - before
     on_cpu = main_device(observed.host) == "cpu"  # elsewhere operators are only launched
+    read = counter.readings.met or named_in_script()
     observed.found.compute.update(
         flops=float(counter.count.flops),
         flops_forward=float(counter.count.flops_forward),
@@ -183,7 +184,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         recomputed_bytes=float(counter.recomputed_bytes),
         recomputed_s=counter.recomputed_s,
         recomputed_moves=counter.recomputing_moves(),
-        unused_read=counter.readings.met or named_in_script(),
+        unused_read=read or asked_for_in_script(),
+        gradients_read=read,
         laid_flat=lays_flat(),
         cudnn_set=sets_cudnn(),
         backward_tried=seeks_anomalies(observed.host) and backward_tried(),

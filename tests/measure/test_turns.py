@@ -100,9 +100,35 @@ def with_numbers(training: Training) -> None:
             training.step()
 
 
+def over_settings(training: Training) -> None:
+    for _name in ["small", "large"]:
+        for _rate, _decay in [(0.1, {}), (-0.2, {}), (0.3, {})]:
+            for _again in iter(range(4)):
+                training.step()
+
+
+def over_a_dict(training: Training) -> None:
+    settings = {"small": {"rate": 0.1}, "large": {"rate": 0.1}, "largest": {}}
+    for _name in settings:
+        for _other, _ in settings.items():
+            for _again in settings.values():
+                training.step()
+
+
+def over_phases(training: Training) -> None:
+    for _epoch in range(5):
+        for phase in ["train", "val"]:
+            for _batch in iter(range(6)):
+                if phase == "train":
+                    training.step()
+
+
 @pytest.mark.parametrize(
     ("train", "after"),
     [
+        (over_settings, 5),
+        (over_a_dict, 3),
+        (over_phases, 7),
         (gathering_over_a_range, 3),
         (gathering_over_a_list, 3),
         (gathering_within, 3),

@@ -130,6 +130,22 @@ def test_an_optimizer_that_is_made_anew_within_a_training_begins_no_other() -> N
     assert run.folds.at == 1
 
 
+def test_a_setting_whose_optimizer_is_made_at_another_line() -> None:
+    """The loop tells where it is."""
+    run = Run()
+    ats = []
+    for name in ["sgd", "adam", "adamw"]:
+        if name == "sgd" or name == "adam":
+            optimizer = run.optimizer()
+        else:
+            optimizer = run.optimizer()
+        for _epoch in range(1):
+            for _step in range(2):
+                assert run.step(optimizer, 1.0) is (name != "sgd" and _step == 0)
+        ats.append(run.folds.at)
+    assert ats == [0, 1, 2]
+
+
 def test_a_second_optimizer_of_a_training_begins_no_other() -> None:
     """Where the loop does not tell where it is, too; be it made within the loop or before it."""
     run = Run()

@@ -108,7 +108,7 @@ def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
 
 def count_of(over: ast.expr, frame: FrameType) -> int | None:
     """Turns of a loop over this; None, or an error, where they cannot be told."""
-    written = _parted(over)
+    written = part_of_dict(over)
     if isinstance(written, ast.List | ast.Tuple | ast.Dict):
         return _count_written(written)
     if is_range(over):
@@ -319,7 +319,7 @@ def _is_over_few(over: ast.expr, frame: FrameType) -> bool:
     if isinstance(over, ast.Call) and not over.args and name_of(over.func) == "items":
         return True
     try:
-        value = items_of(_parted(over), frame)
+        value = items_of(part_of_dict(over), frame)
     except Exception:
         return False
     few = type(value) in SIZED and len(value) <= MOST_PHASES
@@ -334,7 +334,7 @@ def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:
     each = over.args if isinstance(over, ast.Call) and name_of(over.func) == "zip" else [over]
     for items in each:
         try:
-            value = items_of(_parted(items), frame)
+            value = items_of(part_of_dict(items), frame)
         except Exception:
             continue
         values = list(value.values()) if type(value) is dict else value
@@ -343,7 +343,7 @@ def _is_over_optimizers(loop: ast.For | ast.While, frame: FrameType) -> bool:
     return False
 
 
-def _parted(over: ast.expr) -> ast.expr:
+def part_of_dict(over: ast.expr) -> ast.expr:
     """The dict of whose items, values or keys a loop is; else what it is over."""
     asked = over.func if isinstance(over, ast.Call) and not over.args else None
     is_part = isinstance(asked, ast.Attribute) and asked.attr in PARTS_OF_DICT

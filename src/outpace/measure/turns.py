@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.expressions import Unknown, length_of, variable
+from outpace.measure.expressions import Unknown, evaluate, length_of, variable
 from outpace.measure.length import (
     bare,
     count_of,
@@ -24,14 +24,18 @@ from outpace.measure.length import (
     items_of,
     lines_within,
     loops_around,
+    part_of_dict,
     range_of,
 )
+from outpace.measure.syntax import name_of
 from outpace.seams.where import user_frames
 
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
 BLUR = 0.02
 """share of the steps by then that may always go by between the two looks that a turn began in"""
+PLAIN = (str, int, float, bool)
+"""types of items that are told apart by their value: one that is equal need not be the same"""
 MOST_ITEMS = 1_000_000
 """of a list whose items are told apart"""
 
@@ -190,10 +194,7 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
         return None
     try:
         told = count_of(over, frame) if numbered else None
-        if told is not None:
-            items: Any = range(told)
-        else:
-            items = range_of(over, frame) if is_range(over) else items_of(over, frame)
+        items: Any = range(told) if told is not None else _items(over, frame)
         count = length_of(items)
         index = _in(range(count) if numbered else items, first=first)
     except Exception:
@@ -203,12 +204,38 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
     return Counted(frame.f_code, lines_within(loop), name.id, count, index)
 
 
+def _items(over: ast.expr, frame: FrameType) -> Any:
+    """What a loop is over: a range, what a list that is written there has, or what is evaluated."""
+    if is_range(over):
+        return range_of(over, frame)
+    if isinstance(over, ast.List | ast.Tuple):
+        return [_written(each, frame) for each in over.elts]
+    parted = part_of_dict(over)
+    items = items_of(parted, frame)
+    if type(items) is not dict:
+        return items if parted is over else None
+    asked = name_of(over.func) if isinstance(over, ast.Call) and parted is not over else "keys"
+    return list(getattr(items, asked)())
+
+
+def _written(item: ast.expr, frame: FrameType) -> Any:
+    """An item of such a list; of several things that it is made of the first one alone."""
+    if isinstance(item, ast.Tuple | ast.List) and item.elts:
+        return (evaluate(item.elts[0], frame),)
+    return evaluate(item, frame)
+
+
 def _in(items: Any, *, first: bool) -> Callable[[Any], int | None] | None:
     """What finds a turn by its item, or by the ``first`` of several that an item is made of."""
     if isinstance(items, range):
         return lambda value: items.index(value) if type(value) is int and value in items else None
     if type(items) not in (list, tuple) or len(items) > MOST_ITEMS:
         return None
-    # No item is kept, nor compared by code of the user's: the loop keeps its list itself.
-    places = {id(item[0] if first else item): index for index, item in enumerate(items)}
-    return (lambda value: places.get(id(value))) if len(places) == len(items) else None
+    # No other item is kept, nor compared by code of the user's: the loop keeps its list itself.
+    places = {_told_by(item[0] if first else item): index for index, item in enumerate(items)}
+    return (lambda value: places.get(_told_by(value))) if len(places) == len(items) else None
+
+
+def _told_by(item: Any) -> Any:
+    """What tells an item from others."""
+    return item if type(item) in PLAIN else id(item)

@@ -72,6 +72,7 @@ def test_other_ways_to_compute_a_step() -> None:
     linear, conv = facts(model(), ready()), facts(net, coloured)
     assert names(conv._replace(halves=True), steps=True) == ["bf16", "channels_last"]
     assert names(linear._replace(halves=True), steps=True) == ["bf16"]
+    assert names(linear._replace(halves=False, scaled=True), steps=True) == ["fp16"]
     assert not names(linear._replace(halves=False), steps=True)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     assert not facts(net, coloured).turned

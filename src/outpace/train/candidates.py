@@ -146,6 +146,13 @@ def full_precision(facts: Facts) -> str | None:
     )
 
 
+def scaled_precision(facts: Facts) -> str | None:
+    """Half of it may do, with a scaled loss."""
+    return (
+        "weights are in float32, and the device computes in float16 too" if facts.scaled else None
+    )
+
+
 def channels_first(facts: Facts) -> str | None:
     """Convolutions may want images the other way."""
     return "convolutions look at images channel by channel" if facts.turned else None
@@ -154,6 +161,7 @@ def channels_first(facts: Facts) -> str | None:
 CANDIDATES = (
     Candidate("class_prior", unequal_classes, by="the first loss"),
     Candidate("bf16", full_precision, by="the time of a step"),
+    Candidate("fp16", scaled_precision, by="the time of a step"),
     Candidate("channels_last", channels_first, by="the time of a step"),
     Candidate("lsuv", fading_signal, begins=True, own_rate=True),
     Candidate("schedule_free", no_fall_nor_batch_norm, own_rate=True, own_optimizer=True),

@@ -8,6 +8,7 @@ time: so a rate above one that failed is taken to fail too, and below it others 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ FIRST_ADAPTIVE, FIRST = 0.03, 0.1
 NOISE, NEAR = 2.0, 0.6
 """standard errors that what was clearly learnt is above; share of it that a rate below learns at least where
 both are not too small: without the one above the rate is up to 1.3x smaller then"""
+UNSCALED = torch.amp.GradScaler(enabled=False)
 
 Copies = Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer]]
 LossOf = Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -56,6 +58,7 @@ def climb(
     *,
     trained_before: bool = False,
     aims: bool = False,
+    scaler: torch.amp.GradScaler = UNSCALED,
 ) -> Climb:
     """Short trainings while ``go_on(how many there are)``, until the loss rises on both sides.
 
@@ -63,6 +66,7 @@ def climb(
     to learn from, and to judge by. ``agreed``: the mean of all ranks, where those step together.
     ``trained_before``: the weights were; else their norms may tell so. ``aims``: a training to a target may
     end soon, so that the usual rate is not compared with a larger one where it has clearly learnt.
+    ``scaler``: of the loss, copied for each.
     """
     learnt, held = batches
     tried: dict[int, Point] = {}
@@ -92,7 +96,7 @@ def climb(
                     break
             model, optimizer = copies()
             rate = first * STRIDE**at
-            trained(model, optimizer, loss_of, learnt, rate, steps)
+            trained(model, optimizer, loss_of, learnt, rate, steps, copy.deepcopy(scaler))
             tried[at] = point(rate, judged(model, loss_of, held), told, agreed)
             del model, optimizer
     points = [tried[at] for at in sorted(tried)]
@@ -134,6 +138,7 @@ def trained(
     batches: Sequence[Any],
     rate: float,
     steps: int,
+    scaler: torch.amp.GradScaler = UNSCALED,
 ) -> None:
     """One cycle; groups' rates stay in proportion. The weights are those that would be kept."""
     set_learning(model)
@@ -141,8 +146,10 @@ def trained(
     rates.set_peak(rate)
     for step in range(steps):
         rates.set(share("one-cycle", step / steps))
-        loss_of(model, batches[step % len(batches)]).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        loss = loss_of(model, batches[step % len(batches)])
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.step(optimizer)
+        scaler.update()
         optimizer.zero_grad()
     # Of schedule_free's, whose package imports this.
     put_mean = getattr(optimizer, "put_mean", None)

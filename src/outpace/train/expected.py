@@ -71,6 +71,7 @@ def no_fall(facts: Facts) -> str:
 EXPECTED: Mapping[str, Callable[[Facts], str]] = {
     "class_prior": first_loss,
     "bf16": half_precision,
+    "fp16": half_precision,
     "progressive_resizing": smaller_images,
     "sequence_length": shorter_sequences,
     "muon": all_directions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from outpace.errors import UsageError
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
 from outpace.train.layers import MULTIPLY, look_at, traceless
-from outpace.train.native import has_bf16
+from outpace.train.native import has_bf16, has_fp16_alone
 from outpace.train.objective import PAIRS, Objective
 from outpace.train.pretrained import pretrained
 from outpace.train.strategies.class_prior import ignored
@@ -36,9 +36,9 @@ class Facts(NamedTuple):
     ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
     ``epochs``: of the training. ``hidden``: share of the weights in the matrices that Muon is for, between
     the first and the last layer; ``muon``: of a step's time that Muon would take for them. ``halves``:
-    weights are in float32, and the device has bfloat16 too; ``turned``: there are images, and
-    convolutions whose weights do not lie with their channels innermost; ``trained``: weights were trained
-    before.
+    weights are in float32, and the device has bfloat16 too; ``scaled``: it has float16 alone. ``turned``:
+    there are images, and convolutions whose weights do not lie with their channels innermost; ``trained``:
+    weights were trained before.
     """
 
     classes: tuple[float, ...] = ()
@@ -59,6 +59,7 @@ class Facts(NamedTuple):
     hidden: float = 0.0
     muon: float = math.inf
     halves: bool = False
+    scaled: bool = False
     turned: bool = False
     trained: bool = False
 
@@ -84,20 +85,20 @@ def facts_of(
         hidden=inner,
         muon=muon,
         halves=halves(module),
+        scaled=halves(module, has_fp16_alone),
         turned=side_of(batches[0]) is not None and turned(module),
         trained=pretrained(module),
     )
 
 
-def halves(module: torch.nn.Module) -> bool:
-    """Whether it could be called in bfloat16, and is not."""
+def halves(module: torch.nn.Module, has: Callable[[str], bool] = has_bf16) -> bool:
+    """Whether it could be called in a precision that its device ``has``, and is not called in any."""
     weights = [weight for weight in module.parameters() if weight.is_floating_point()]
     kinds = {(weight.device.type, weight.dtype) for weight in weights}
     if len(kinds) != 1:
         return False
     device, kind = next(iter(kinds))
-    has = kind is torch.float32 and has_bf16(device)
-    return has and not torch.is_autocast_enabled(device)
+    return kind is torch.float32 and has(device) and not torch.is_autocast_enabled(device)
 
 
 def turned(module: torch.nn.Module) -> bool:

@@ -82,9 +82,11 @@ def step(run: Run, batch: Any) -> None:
     loss = accumulated(run, batch) if type(batch) is Together else gradients(run, batch)
     if run.world > 1:
         run.exchange()
+    run.scaler.unscale_(run.optimizer)
     for tell in run.events.gradients:
         tell(run)
-    run.optimizer.step()
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
     run.optimizer.zero_grad()
     run.step += 1
     run.losses.add(loss)
@@ -118,7 +120,7 @@ def gradients(run: Run, batch: Any, share: float = 1.0) -> torch.Tensor:
             "all weights are frozen, or loss= leaves torch on its way (detach, item, numpy)",
         )
     loss = loss if share == 1.0 else share * loss
-    loss.backward()  # type: ignore[no-untyped-call]
+    run.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
     return loss
 
 

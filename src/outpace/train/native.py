@@ -17,3 +17,8 @@ def has_bf16(device: str) -> bool:
         # oneDNN says that it has it wherever there is AVX-512.
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def has_fp16_alone(device: str) -> bool:
+    """Whether it is a GPU that has float16 and no bfloat16."""
+    return device == "cuda" and torch.cuda.is_available() and not has_bf16(device)

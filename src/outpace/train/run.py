@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,6 +69,10 @@ class Run:
     """by these"""
     given: bool = False
     """the optimizer is the user's"""
+    scaler: torch.amp.GradScaler = field(
+        default_factory=functools.partial(torch.amp.GradScaler, enabled=False)
+    )
+    """of the loss, where gradients would be too small for the precision; else it changes nothing"""
     kept: frozenset[str] = frozenset()
     """names of the strategies whose state is in the checkpoint that is to be gone on with"""
 

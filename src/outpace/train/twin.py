@@ -6,6 +6,7 @@ what a step takes depends on which samples are in its batch.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
@@ -15,6 +16,7 @@ import torch
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.seams.batch import batch_size, scale_batch
 from outpace.train import ranks
+from outpace.train.finite import finite
 from outpace.train.layers import copies_of, set_learning
 from outpace.train.optimizers import Rates
 
@@ -47,6 +49,7 @@ class Twin:
         self.model: torch.nn.Module = self.module
         if together:
             self.model = ranks.wrapped(self.module, run.device, unused=run.unused)
+        self.scaler = copy.deepcopy(run.scaler)
         courses = (s for s in run.events.strategies if "the largest rate" in s.sets)
         rate = next((getattr(course, "rate", None) for course in courses), None)
         if rate is not None:
@@ -55,12 +58,13 @@ class Twin:
     def gradients(self, batch: Any, *, alone: bool = False) -> None:
         """Add the gradients of a batch to those that are there."""
         loss = self.run.objective(self.module if alone else self.model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(self, batch: Any, *, alone: bool = False) -> None:
         """One step; ``alone``: without the other ranks."""
         self.gradients(batch, alone=alone)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad()
 
     def seconds(self, act: Callable[[], None], enough_s: float = ENOUGH_S) -> float:
@@ -97,7 +101,11 @@ class Twin:
         noise = GradientNoise()
         for batch in seen:
             self.gradients(batch, alone=True)
-            noise.add(own_gradients(self.optimizer))
+            self.scaler.unscale_(self.optimizer)
+            own = own_gradients(self.optimizer)
+            if not self.scaler.is_enabled() or finite(own):
+                noise.add(own)
+            self.scaler.update()
             self.optimizer.zero_grad()
         found = noise.scale(size)
         if self.run.world > 1:  # the middle of those that found one

@@ -14,6 +14,7 @@ from outpace.train.strategies.dropout_off import DropoutOff
 from outpace.train.strategies.early_stopping import EarlyStopping
 from outpace.train.strategies.ema import Ema
 from outpace.train.strategies.focal import Focal
+from outpace.train.strategies.fp16 import Fp16
 from outpace.train.strategies.kaiming import Kaiming
 from outpace.train.strategies.linear import Linear
 from outpace.train.strategies.loss_sampling import LossSampling
@@ -50,6 +51,7 @@ __all__ = [
     "EarlyStopping",
     "Ema",
     "Focal",
+    "Fp16",
     "Kaiming",
     "Linear",
     "LossSampling",
@@ -102,6 +104,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         SequenceLength,
         DropoutOff,
         Bf16,
+        Fp16,
         ChannelsLast,
         Ema,
         Pruning,

@@ -96,7 +96,10 @@ class Divergence(Strategy):
             losses = [loss / run.world for loss in ranks.summed(losses, run.device)]
         numbers = [loss for loss in losses if math.isfinite(loss)]
         if 0 < len(numbers) < len(losses) and everywhere(run, sound(run)):
-            run.note(TAUGHT_NOTHING)
+            if (
+                not run.scaler.is_enabled()
+            ):  # which left those steps out, as their numbers were too large
+                run.note(TAUGHT_NOTHING)
             losses = numbers
         raised = any(each.raises_loss for each in run.events.strategies)
         why = self.problem(run, losses, raised=raised)

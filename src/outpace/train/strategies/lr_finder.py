@@ -178,6 +178,7 @@ class LrFinder(Strategy):
                     run.mean_of_ranks,
                     trained_before="transfer" in names,
                     aims="target" in names,
+                    scaler=run.scaler,
                 )
         except OutpaceError:
             raise

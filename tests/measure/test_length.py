@@ -303,6 +303,28 @@ def test_settings_whose_names_are_asked_for_are_no_phases() -> None:
                 assert loops_around_step()[:3] == [Loop(3, False), Loop(5, True), Loop(2, False)]
 
 
+def test_the_batches_of_a_phase_may_be_counted_asked_for_or_divided() -> None:
+    samples, phases = list(range(6)), 0
+    for _epoch in range(5):
+        for phase in ["train", "val"]:
+            if phase == "val":
+                break
+            for _at in range(0, 6, 2):
+                phases += Loop(2, False) not in loops_around_step()
+            for _at in range(len(samples)):
+                phases += Loop(2, False) not in loops_around_step()
+            coming = iter(samples)
+            while next(coming, None) is not None:
+                next(coming)
+                phases += Loop(2, False) not in loops_around_step()
+            for _batch in samples:
+                for _part in samples:
+                    phases += Loop(2, False) not in loops_around_step()
+            for _again in range(3):
+                phases -= Loop(2, False) in loops_around_step()
+    assert phases == 5 * (3 + 6 + 3 + 36 - 3)
+
+
 def test_phases_may_be_in_a_list_of_the_scripts_or_a_dict() -> None:
     def around(parts: Any) -> list[Loop]:
         for _epoch in range(5):

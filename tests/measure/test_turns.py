@@ -123,6 +123,31 @@ def over_phases(training: Training) -> None:
                     training.step()
 
 
+def over_phases_by_number(training: Training) -> None:
+    for _epoch in range(5):
+        for phase in ["train", "val"]:
+            for _index, _batch in enumerate(BATCHES):
+                if phase == "train":
+                    training.step()
+
+
+def over_pairs(training: Training) -> None:
+    settings = {f"setting {number}": number for number in range(50)}
+    for _pair in settings.items():
+        for _sizes in [[64], [128, 64]]:
+            for _step in range(3):
+                training.step()
+
+
+@pytest.mark.parametrize("train", [over_phases_by_number, over_pairs])
+def test_what_does_not_tell_where_it_is_tells_nothing_wrong(
+    train: Callable[[Training], None],
+) -> None:
+    training = Training()
+    train(training)
+    assert set(training.told) <= {None, len(training.told)}
+
+
 @pytest.mark.parametrize(
     ("train", "after"),
     [

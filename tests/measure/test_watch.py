@@ -55,11 +55,16 @@ def test_losses_of_another_models_training_are_another_curve(watcher: Watcher, l
     assert len(samples) == len(values)
 
 
-def test_the_loader_and_the_model_of_the_training_that_runs_are_kept(watcher: Watcher) -> None:
+@pytest.mark.parametrize("group", [1, 10])
+def test_the_loader_and_the_model_of_the_training_that_runs_are_kept(
+    watcher: Watcher, group: int
+) -> None:
+    """Short steps are told of some at a time."""
+    watcher.host.most_in_group = group
     for width in (8, 4):
         model = nn.Linear(width, 2)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        loader = DataLoader(TensorDataset(torch.ones(40, width)), batch_size=2)
+        loader = DataLoader(TensorDataset(torch.ones(400, width)), batch_size=2)
         for (x,) in loader:
             optimizer.zero_grad()
             model(x).sum().backward()

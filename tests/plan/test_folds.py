@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -91,6 +92,8 @@ class Run:
 
     def step(self, optimizer: torch.optim.Optimizer, seconds: float) -> bool:
         self.host.main_optimizer = lambda: optimizer
+        with torch.no_grad():
+            optimizer.param_groups[0]["params"][0] += 1.0
         self.now += seconds
         self.host.steps += 1
         return self.folds.note()
@@ -115,19 +118,22 @@ def test_what_one_does_not_use_the_others_have() -> None:
     assert str(run.folds) == "training 4 of 4"
 
 
-def test_an_optimizer_that_is_made_anew_within_a_training_begins_no_other() -> None:
+def test_what_follows_trainings_in_a_turn_of_others_is_one_more() -> None:
+    """As where a fold looks for its best rate, and trains with it then."""
     run = Run()
-    for _fold in range(2):
-        for _phase in range(1):
+    for fold in range(2):
+        for rate in range(3):
             optimizer = run.optimizer()
             for _epoch in range(1):
                 for _step in range(2):
-                    run.step(optimizer, 1.0)
+                    assert run.step(optimizer, 1.0) is (fold + rate > 0 and _step == 0)
+            assert (run.folds.loops, run.folds.of, run.folds.at) == (2, 6, 3 * fold + rate)
         optimizer = run.optimizer()
         for _epoch in range(1):
             for _step in range(2):
-                assert not run.step(optimizer, 1.0)
-    assert run.folds.at == 1
+                assert run.step(optimizer, 1.0) is (_step == 0)
+        assert (run.folds.loops, run.folds.of, run.folds.at) == (1, 2, fold)
+        assert run.folds.share() == Share(8.0 * fold + 6.0, 2 - fold)
 
 
 def test_a_setting_whose_optimizer_is_made_at_another_line() -> None:
@@ -144,6 +150,23 @@ def test_a_setting_whose_optimizer_is_made_at_another_line() -> None:
                 assert run.step(optimizer, 1.0) is (name != "sgd" and _step == 0)
         ats.append(run.folds.at)
     assert ats == [0, 1, 2]
+
+
+def test_a_setting_whose_optimizer_takes_the_place_of_the_one_before() -> None:
+    """The loop does not tell where it is; a second optimizer of a training leaves the first one there."""
+    run = Run()
+    ats, optimizer = [], None
+    for name, _rate in itertools.product(["sgd", "adam"], [0.1, 0.01]):
+        if name == "sgd":
+            optimizer = run.optimizer()
+        else:
+            optimizer = run.optimizer()
+        run.host.main_optimizer = lambda: None  # which would keep the one before
+        for _epoch in range(1):
+            for _step in range(2):
+                run.step(optimizer, 1.0)
+        ats.append(run.folds.at)
+    assert ats == [0, 1, 2, 3]
 
 
 def test_a_second_optimizer_of_a_training_begins_no_other() -> None:
@@ -171,6 +194,19 @@ def test_the_optimizers_of_a_trainings_epochs_begin_no_other() -> None:
         for step in range(3):
             assert run.step(optimizer, 1.0) is ((epoch, step) == (1, 0))
         assert (run.folds.share() is None) is (epoch > 0)
+
+
+def test_a_model_that_is_reset_is_trained_once_more() -> None:
+    """In place: it is the same weights."""
+    run = Run()
+    weight = torch.zeros(1, requires_grad=True)
+    for at in range(3):
+        with torch.no_grad():
+            weight.zero_()
+        optimizer = run.optimizer(weight)
+        for step in range(3):
+            assert run.step(optimizer, 1.0) is (at > 0 and step == 0)
+        assert (run.folds.of, run.folds.at) == (3, at)
 
 
 def test_tasks_that_one_model_learns_one_after_the_other_are_trainings() -> None:

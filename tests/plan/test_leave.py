@@ -628,6 +628,9 @@ SAVER = "def save_model():\n    torch.save(model, path)"
         ("if x == 2 - 1:\n        torch.save(model, path)", False),
         ("if epoch == epochs - 1:\n        torch.save(model, path)\nsave_checkpoint(model)", False),
         (f"if epoch == epochs - 1:\n        torch.save(model, path)\n{SAVER}", True),
+        (f"if epoch == epochs - 1:\n        torch.save(model, path)\n{SAVER}\nsave_model()", False),
+        ("if epoch == epochs - 1:\n        torch.save(model, path)\nnp.save(path, loss)", True),
+        ("if epoch == epochs - 1:\n        torch.save(model, path)\nfig.save(path)", True),
     ],
 )
 def test_scripts_that_save_in_their_last_turn_alone(

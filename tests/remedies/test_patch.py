@@ -84,6 +84,23 @@ def test_the_last_says_who_makes_batches(first: str, last: tuple[str, Settings],
     assert changed.count("__getitems__") == alone.count("__getitems__")
 
 
+def test_a_feed_that_no_diff_can_show_leaves_the_one_before() -> None:
+    """As threads that draw samples of a data set which is made elsewhere."""
+    script = SCRIPT.replace("class Rows", "class Others").replace("Rows()", "library.Rows()")
+    both = patch(("prefetch", {}), ("fetch_threads", {"threads": 8}), script=script)
+    assert both == patch(("prefetch", {}), script=script) != script
+
+
+def test_the_last_number_of_threads_is_in_force() -> None:
+    several: list[tuple[str, Settings]] = [
+        ("threads", {"threads": 3}),
+        ("prefetch", {"compute_threads": 7}),
+        ("loader_workers", {"workers": 2, "compute_threads": 1}),
+    ]
+    changed = patch(*several)
+    assert changed.count("torch.set_num_threads(") == changed.count("torch.set_num_threads(1)") == 1
+
+
 def test_a_progress_bar_knows_how_many_batches_come() -> None:
     """Those that are drawn ahead have the loader's length, where it has one."""
     space: dict[str, object] = {}

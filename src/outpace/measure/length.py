@@ -29,8 +29,8 @@ SIZED = (list, tuple, dict)
 SPLITTERS = ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold", "TimeSeriesSplit")
 """of scikit-learn, whose first argument is the number of folds"""
 PARTS_OF_DICT = ("items", "values", "keys")
-MOST_PHASES = 4
-"""of an epoch"""
+MOST_PHASES, MOST_INSIDE = 4, 2
+"""of an epoch; loops within one of them: over batches, and over parts of a batch"""
 UNSURE_S = 2.0
 """by which the times of a file and of a process may differ; the system tells its own start by the second"""
 
@@ -277,7 +277,7 @@ def phases_around(frame: FrameType | None) -> list[ast.For | ast.While]:
     found = []
     for number, (loop, each) in enumerate(around[:-1]):
         inside = [one for one, _ in around[:number] if one not in found]
-        batches = len(inside) <= 1 and not any(map(_counts, inside))
+        batches = len(inside) <= MOST_INSIDE and not any(map(_counts, inside))
         if batches and is_over_phases(loop, each):
             found.append(loop)
     return found
@@ -289,8 +289,24 @@ def _loops_outwards(frame: FrameType | None) -> list[tuple[ast.For | ast.While, 
 
 
 def _counts(loop: ast.For | ast.While) -> bool:
-    """Whether a loop is over no batches."""
-    return isinstance(loop, ast.While) or is_range(_unwrapped(loop.iter))
+    """Whether a loop is over no batches. Over them is a range as long as data, or a ``while`` that asks for
+    the next one.
+    """
+    if isinstance(loop, ast.While):
+        return not any(
+            _calls(each, "next") for statement in loop.body for each in ast.walk(statement)
+        )
+    over = _unwrapped(loop.iter)
+    return is_range(over) and len(over.args) < 3 and not any(map(_sizes, ast.walk(over)))
+
+
+def _sizes(node: ast.AST) -> bool:
+    """Whether this is how long something is."""
+    return _calls(node, "len", "size") or (isinstance(node, ast.Attribute) and node.attr == "shape")
+
+
+def _calls(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Call) and name_of(node.func) in names
 
 
 def is_over_phases(loop: ast.For | ast.While, frame: FrameType) -> bool:

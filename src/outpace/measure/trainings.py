@@ -37,6 +37,17 @@ class Taught:
         self._optimizer = weakref.ref(optimizer)
         self._first = next(map(weakref.ref, learned_by([optimizer])), None)
 
+    @property
+    def optimizer(self) -> Any:
+        """None where it is gone."""
+        return self._optimizer()
+
+    @property
+    def version(self) -> int | None:
+        """How often the weight was written to; None where it is gone."""
+        weight = None if self._first is None else self._first()
+        return None if weight is None else weight._version
+
     def is_by(self, optimizer: Any) -> bool:
         """Whether it is that one."""
         return self._optimizer() is optimizer

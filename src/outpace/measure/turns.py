@@ -25,6 +25,7 @@ from outpace.measure.length import (
     lines_within,
     loops_around,
     part_of_dict,
+    phases_around,
     range_of,
 )
 from outpace.measure.syntax import name_of
@@ -168,8 +169,11 @@ def _began(noted: tuple[int, int], of: int, pace: float) -> tuple[int, int]:
 def loops_that_count(frame: FrameType | None) -> list[Counted]:
     """Those around a step, the outermost first, up to one that does not tell where it is."""
     found: list[Counted] = []
+    phases = phases_around(frame)
     for each in reversed(list(user_frames(frame))):
         for loop in loops_around(each):
+            if loop in phases:
+                continue
             counted = counted_by(loop, each)
             if counted is None:
                 return found
@@ -194,7 +198,7 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
         return None
     try:
         told = count_of(over, frame) if numbered else None
-        items: Any = range(told) if told is not None else _items(over, frame)
+        items: Any = range(told) if told is not None else _items(over, frame, first=first)
         count = length_of(items)
         index = _in(range(count) if numbered else items, first=first)
     except Exception:
@@ -204,23 +208,25 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
     return Counted(frame.f_code, lines_within(loop), name.id, count, index)
 
 
-def _items(over: ast.expr, frame: FrameType) -> Any:
-    """What a loop is over: a range, what a list that is written there has, or what is evaluated."""
+def _items(over: ast.expr, frame: FrameType, *, first: bool) -> Any:
+    """What a loop is over: a range, what a list that is written there has, or what is evaluated; None where
+    its items are made as they are asked for. ``first``: the loop has names for what they are made of.
+    """
     if is_range(over):
         return range_of(over, frame)
     if isinstance(over, ast.List | ast.Tuple):
-        return [_written(each, frame) for each in over.elts]
+        return [_written(each, frame, first=first) for each in over.elts]
     parted = part_of_dict(over)
     items = items_of(parted, frame)
     if type(items) is not dict:
         return items if parted is over else None
     asked = name_of(over.func) if isinstance(over, ast.Call) and parted is not over else "keys"
-    return list(getattr(items, asked)())
+    return list(getattr(items, asked)()) if first or asked != "items" else None
 
 
-def _written(item: ast.expr, frame: FrameType) -> Any:
+def _written(item: ast.expr, frame: FrameType, *, first: bool) -> Any:
     """An item of such a list; of several things that it is made of the first one alone."""
-    if isinstance(item, ast.Tuple | ast.List) and item.elts:
+    if first and isinstance(item, ast.Tuple | ast.List) and item.elts:
         return (evaluate(item.elts[0], frame),)
     return evaluate(item, frame)
 

@@ -64,15 +64,16 @@ class Watcher:
         """that computed a step: a script may validate on fewer"""
         self.kept: list[object] = []
         """the loader and the model, so that they are there when evidence is written at the end"""
-        self.kept_from = 0
-        """steps before the training that they are of"""
+        self.kept_from, self.keeps = 0, list(KEEP_AT)
+        """steps before the training that they are of, and after which of its own they are looked for again"""
         host.listeners.append(self.on_step)
         host.on_loss = self.losses.add
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
-        if step.index - self.kept_from in KEEP_AT:
+        if self.keeps and step.index - self.kept_from >= self.keeps[0]:
             self.kept = [training_loader(self.host), self.host.main_root()]
+            self.keeps = [at for at in self.keeps if at > step.index - self.kept_from]
         if step.index == 1:
             self.fetch_begin = self._fetches()
         begins = self._epoch is not None and self.host.epoch > self._epoch
@@ -128,7 +129,7 @@ class Watcher:
             self.losses.forget()
             self.validation.forget()
             # What is of the other goes; what this one is fed by is not known as early.
-            self.kept, self.kept_from = [], self.host.steps
+            self.kept, self.kept_from, self.keeps = [], self.host.steps, list(KEEP_AT)
         self.taught.note(optimizer)
 
     def _look_for_retained(self) -> None:

@@ -45,6 +45,15 @@ class Share(NamedTuple):
         return self.began + (whole - self.began) / self.parts
 
 
+class Begins(NamedTuple):
+    """How another optimizer begins to step."""
+
+    goes_on: bool
+    """with the weights of the one before, as those were left"""
+    after_one_gone: bool
+    """which is there no more"""
+
+
 class Folds:
     """Which of several trainings runs; ``note`` is told of each step."""
 
@@ -62,10 +71,14 @@ class Folds:
         self._newest: float | None = None
         """seconds that were over at the step before"""
         self._taught = Taught()
+        self._written: tuple[int, int] | None = None
+        """steps, and how often the first weight was written to by then"""
+        self._each = 0.0
+        """times that a step writes to it, at most"""
         self._lines: Place = ()
         """of the loops over trainings"""
         self._made: Place = ()
-        """where the first optimizer of the training that runs was made"""
+        """where, in the functions of these loops, the first optimizer of the training that runs was made"""
         self._epochs: Place = ()
         """lines of loops of which each turn has an optimizer of its own, and goes on with the same weights"""
 
@@ -77,25 +90,46 @@ class Folds:
         optimizer = self.host.main_optimizer()
         another = False
         if optimizer is not None and not self._taught.is_by(optimizer):
-            goes_on = self._taught.has_some_of(optimizer)
+            same = self._taught.has_some_of(optimizer)
+            begins = Begins(same and not self._written_between(), self._taught.optimizer is None)
             self._taught.note(optimizer)
+            self._written, self._each = None, 0.0
             made = self.host.made.get(optimizer, ())
-            another = self._look(sys._getframe(1), made, goes_on=goes_on)
+            another = self._look(sys._getframe(1), made, begins)
+        self._note_written()
         self._newest = self.countdown.elapsed()
         return another
 
-    def _look(self, frame: FrameType | None, made: Place, *, goes_on: bool) -> bool:
-        """At the loops over trainings; whether it is another of them. ``goes_on``: with the same weights."""
+    def _note_written(self) -> None:
+        version, before = self._taught.version, self._written
+        if version is None:
+            return
+        self._written = self.host.steps, version
+        if before is not None and self.host.steps > before[0]:
+            each = (version - before[1]) / (self.host.steps - before[0])
+            self._each = max(self._each, each)
+
+    def _written_between(self) -> bool:
+        """Whether weights were set anew since the newest step, as by ``load_state_dict``."""
+        version, before = self._taught.version, self._written
+        if version is None or before is None or not self._each:
+            return True  # nobody can tell
+        return version - before[1] > self._each * (self.host.steps - before[0])
+
+    def _look(self, frame: FrameType | None, made: Place, begins: Begins) -> bool:
+        """At the loops over trainings; whether it is another of them."""
         loops = loops_over_trainings(frame, made)
         lines = tuple((each.f_code, loop.lineno) for loop, each in loops)
-        if self._lines and lines != self._lines and self._lines[0] in lines_around(frame):
+        codes = {code for code, _ in lines}
+        made = tuple((code, line) for code, line in made if code in codes)
+        if self._lines and lines != self._lines and self._goes_on(frame, lines):
             return False  # another optimizer of the same training
         inside = loops_around_step()
         parts = loops_over_parts(frame)
         counts = [turns(loop, each).turns for loop, each in loops if loop not in parts]
         inside = inside[: len(inside) - len(counts)]
         of = math.prod(count or 0 for count in counts)
-        if lines and lines == self._lines and goes_on and len(inside) == 1:
+        if lines and lines == self._lines and begins.goes_on and len(inside) == 1:
             self._epochs = lines
         before = self._lines
         if of < 2 or not are_trainings(inside) or lines == self._epochs:
@@ -103,7 +137,8 @@ class Folds:
             return bool(before)
         at = position(loops)
         if at is None and before == lines:  # by those that were met
-            at = min(self.at + (made == self._made), of - 1)
+            others = begins.after_one_gone and not begins.goes_on
+            at = min(self.at + (made == self._made or others), of - 1)
         at = at or 0
         another = bool(before) and (lines != before or at != self.at)
         if another or not before:
@@ -111,6 +146,17 @@ class Folds:
             self.first, self._made = self.host.steps - 1, made
         self.loops, self.of, self.at, self.inside, self._lines = len(loops), of, at, inside, lines
         return another
+
+    def _goes_on(self, frame: FrameType | None, lines: Place) -> bool:
+        """Whether the training that began goes on, by an optimizer that was made in loops of other lines."""
+        around = loops_with_frames(frame)
+        here = [(each.f_code, loop.lineno) for loop, each in around]
+        if not lines:
+            return self._lines[0] in here  # it was made before all trainings
+        at = position(
+            [found for found, line in zip(around, here, strict=True) if line in self._lines]
+        )
+        return set(self._lines) <= set(here) and at in (None, self.at)
 
     def share(self) -> Share | None:
         """Of the training that runs; None where it is the only one."""
@@ -137,11 +183,10 @@ def loops_over_trainings(
     return found
 
 
-def lines_around(frame: FrameType | None) -> Place:
-    """The lines of all loops around a step."""
-    return tuple(
-        (each.f_code, loop.lineno) for each in user_frames(frame) for loop in loops_around(each)
-    )
+def loops_with_frames(frame: FrameType | None) -> list[tuple[ast.For | ast.While, FrameType]]:
+    """All loops around a step, the outermost first, and their frames."""
+    frames = reversed(list(user_frames(frame)))
+    return [(loop, each) for each in frames for loop in loops_around(each)]
 
 
 def lines_of_body(loop: ast.For | ast.While) -> range:

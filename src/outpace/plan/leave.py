@@ -44,13 +44,18 @@ from outpace.seams.where import first_line, is_user_file, user_frames
 Loop = ast.For | ast.While
 ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 """in which a statement that is the last has none to follow"""
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (*DEFINED, ast.Lambda)
 MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 """which may call something again and again"""
 SAVES = re.compile(
     r"_?save(_?(model|state|weights|checkpoint|ckpt|pretrained|file|best|last|all)\w*)?"
 )
 """names of functions that save weights; ``savefig`` and ``save_hyperparameters`` do not"""
+OTHER_SAVES = re.compile(
+    r"np|numpy|plt|(fig|im|image|img|picture|sample|plot)(s|_.*)?$", re.IGNORECASE
+)
+"""names of what is no weights, as where a curve or a picture is saved"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
 PASS_ON = frozenset(["absl", "accelerate", "functools", "outpace", "runpy", "torch"])
 """libraries that have nothing left to do once what they call ends; others call one command after the other,
@@ -396,34 +401,49 @@ def saves_last_only(exits: list[Exits]) -> bool:
         return False
     outermost = exits[0].loops[0]
     counters = _names_in(outermost.target if isinstance(outermost, ast.For) else outermost.test)
+    nodes = {id(node): node for loop in loops_of(exits) for node in ast.walk(loop)}.values()
     lasts = [
         node
-        for node in ast.walk(outermost)
-        if isinstance(node, ast.If) and _is_last(node.test) and counters & _names_in(node.test)
+        for node in nodes
+        if isinstance(node, ast.If)
+        and _is_last(node.test)
+        and (not counters or counters & _names_in(node.test))
     ]
     then = {id(part) for node in lasts for each in node.body for part in ast.walk(each)}
-    saves = [id(node) for node in _calls_that_save(exits[-1].frame)]
-    return bool(saves) and then.issuperset(saves)
+    saves = [id(node) for node in nodes if _is_save(node)]
+    return bool(saves) and then.issuperset(saves) and not _saves_after(exits[0])
 
 
 def _names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _calls_that_save(frame: FrameType) -> Iterator[ast.AST]:
-    """In the files of the user's that are running, but not within functions that are called for it."""
-    trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
-    left: list[ast.AST] = [tree for tree in trees if tree is not None]
-    while left:
-        node = left.pop()
-        if not (isinstance(node, FUNCTIONS) and SAVES.fullmatch(getattr(node, "name", ""))):
-            left += ast.iter_child_nodes(node)
-        if _is_save(node):
-            yield node
+def _saves_after(outermost: Exits) -> bool:
+    """Whether what comes after the loops saves, or a function of the user's that is called there."""
+    callers = list(user_frames(outermost.frame))[1:]
+    places = [(outermost.frame, outermost.loops[0].lineno), *((c, c.f_lineno) for c in callers)]
+    for frame, line in places:
+        statements = [each for each in _after(frame, line) if not isinstance(each, FUNCTIONS)]
+        done: list[ast.AST] = [*statements, *map(_function_of, _called(statements, frame))]
+        if any(_is_save(node) for each in done for node in ast.walk(each)):
+            return True
+    return False
+
+
+def _function_of(code: CodeType) -> ast.AST:
+    """The statement that defines a function; an empty module where it cannot be found."""
+    nothing = ast.Module([], [])
+    for node in ast.walk(parse(code.co_filename) or nothing):
+        if isinstance(node, DEFINED) and first_line(node) == code.co_firstlineno:
+            return node
+    return nothing
 
 
 def _is_save(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and bool(SAVES.fullmatch(name_of(node.func)))
+    if not isinstance(node, ast.Call) or not SAVES.fullmatch(name_of(node.func)):
+        return False
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return not (isinstance(owner, ast.Name) and OTHER_SAVES.match(owner.id))
 
 
 def _is_last(test: ast.expr) -> bool:

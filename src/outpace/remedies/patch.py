@@ -19,6 +19,7 @@ from outpace.remedies.room import edit_room
 
 FEEDS = ("prefetch", "fetch_threads", "loader_workers")
 """of which the last one says who makes the batches, and those before it have only made room"""
+THREADS = "compute_threads"
 ORDER = {"cache_decoded": -1, "pin_memory": 1}
 """A cache of images takes the calls that another decoder would have: that decoder goes into the cache. Who
 pins batches is who makes them.
@@ -30,15 +31,37 @@ def patched(
 ) -> str:
     """``source``, the text of the file ``name``, with the edits of all remedies."""
     text = source
-    chosen = list(remedies)
-    feeds = [each for each, _ in chosen if each in FEEDS]
+    chosen = last_number_of_threads(remedies)
+    facts = placed(evidence, source, source, name)
+    feeds = [
+        each
+        for each, settings in chosen
+        if each in FEEDS and remedy(each).edit(source, facts, settings) != source
+    ]
     for each, settings in sorted(chosen, key=lambda pair: ORDER.get(pair[0], 0)):
         there = placed(evidence, source, text, name)
-        if each in feeds[:-1]:
+        if each in FEEDS and each not in feeds[-1:]:
             text = edit_room(text, settings, there)
         else:
             text = remedy(each).edit(text, there, settings)
     return text
+
+
+def last_number_of_threads(remedies: Iterable[tuple[str, Settings]]) -> list[tuple[str, Settings]]:
+    """Remedies without the numbers of the step's threads that a later one has set anew."""
+    chosen = list(remedies)
+    sets = [
+        number
+        for number, (each, settings) in enumerate(chosen)
+        if each == "threads" or THREADS in settings
+    ]
+    found: list[tuple[str, Settings]] = []
+    for number, (each, settings) in enumerate(chosen):
+        if number not in sets[:-1]:
+            found.append((each, settings))
+        elif each != "threads":
+            found.append((each, {k: v for k, v in settings.items() if k != THREADS}))
+    return found
 
 
 def placed(evidence: Evidence, before: str, after: str, name: str) -> Evidence:

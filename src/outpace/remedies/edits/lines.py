@@ -20,7 +20,7 @@ def insert_after_imports(source: str, text: str) -> str:
     ``torch`` is imported where they name it, and the script does not have it.
     """
     tree = ast.parse(text)
-    defined = [s.name for s in tree.body if isinstance(s, ast.FunctionDef)]
+    defined = [s.name for s in tree.body if isinstance(s, ast.FunctionDef | ast.ClassDef)]
 
     def edit(script: Script) -> str:
         if re.search(rf"^[ \t]*{re.escape(text.strip())}", script.text, re.MULTILINE):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outpace.measure.libraries import ask_to_end, steps_of
+from outpace.measure.libraries import ask_to_end, judges_at_end, steps_of
 
 
 def trainer(module: str, **facts: Any) -> Any:
@@ -54,6 +54,21 @@ def test_lightning(package: str, facts: dict[str, Any], steps: int | None) -> No
     assert steps_of(trainer(f"{package}.trainer.trainer", **{**usual, **facts})) == steps
 
 
+def test_an_older_transformers_that_goes_on() -> None:
+    state = SimpleNamespace(max_steps=500, global_step=201)
+    assert steps_of(trainer("transformers.trainer", state=state)) == 300
+
+
+@pytest.mark.parametrize("when", ["no", "steps", "epoch"])
+def test_whether_a_trainer_validates_at_its_end(when: str) -> None:
+    args = SimpleNamespace(eval_strategy=SimpleNamespace(value=when))
+    assert judges_at_end(trainer("transformers.trainer", args=args)) is (when != "no")
+    for validates in (True, False):
+        found = trainer("lightning.pytorch.trainer.trainer", enable_validation=validates)
+        assert judges_at_end(found) is validates
+    assert not judges_at_end(trainer("train", enable_validation=True))
+
+
 def test_what_is_no_such_trainer_tells_nothing() -> None:
     assert steps_of(trainer("train", max_steps=7)) is None
     assert steps_of(trainer("transformers.trainer")) is None
@@ -61,9 +76,16 @@ def test_what_is_no_such_trainer_tells_nothing() -> None:
 
 
 def test_trainers_are_asked_to_end_as_where_they_stop_early() -> None:
-    control = SimpleNamespace(should_training_stop=False)
+    control = SimpleNamespace(should_training_stop=False, should_save=False, should_evaluate=False)
     assert ask_to_end(trainer("transformers.trainer", control=control))
-    assert control.should_training_stop
+    assert vars(control) == {
+        "should_training_stop": True,
+        "should_save": False,
+        "should_evaluate": False,
+    }
+    args = SimpleNamespace(eval_strategy="epoch", save_strategy=SimpleNamespace(value="steps"))
+    assert ask_to_end(trainer("transformers.trainer", control=control, args=args))
+    assert (control.should_save, control.should_evaluate) == (True, False)
     found = trainer("lightning.pytorch.trainer.trainer", should_stop=False)
     assert ask_to_end(found)
     assert found.should_stop

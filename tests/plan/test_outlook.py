@@ -97,6 +97,37 @@ def test_epochs_of_one_step_are_forecast() -> None:
     assert found.estimate == pytest.approx(8.0)
 
 
+def test_epochs_of_one_step_are_forecast_once_the_host_takes_them_for_steps() -> None:
+    host = fed(1)
+    outlook = Outlook(host)
+    outlook.course.loops = [Loop(None, False), Loop(100, True)]
+    outlook._on_others = lambda untouched: 6.0  # type: ignore[method-assign]
+    for index in range(60):
+        host.mingled = index >= 16
+        outlook.note(step(host, clean=host.mingled))
+    found = outlook.finish()
+    assert found is not None
+    assert found.estimate == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_pause_where_an_epoch_begins_is_one_though_a_batch_is_drawn_ahead(ahead: int) -> None:
+    """As accelerate draws it, to know which is the last."""
+    outlook = Outlook(fed(10))
+    record = outlook._record()
+    assert record is not None
+    for index in range(45):
+        first = index % 10 == 0
+        record.begun = outlook.host.steps if first else record.begun
+        record.given = min(10, index % 10 + 1 + ahead)
+        pause = replace(
+            step(outlook.host, clean=not first), wall=round((1.1 if first else 0.1) * 1e9)
+        )
+        outlook.note(pause)
+    assert not outlook.only_within
+    assert outlook.pace.paused
+
+
 def test_a_first_validation_is_told_without_what_it_waited_for_files() -> None:
     outlook = Outlook(fed(10))
     for index in range(1, 10):

@@ -136,7 +136,8 @@ def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: boo
     record = Record(trains=True, length=100, stepped=2, steps=200)
     outlook = Outlook(fed_by(record))
     for index in range(500):
-        record.given = 1 + index % 100
+        outlook.host.steps = index + 1
+        record.given, record.begun = 1 + index % 100, index - index % 100
         pauses = record.given == (1 if at_ends else 50)
         phases = dict.fromkeys(NAMES, 0)
         wall = round(1e9 * (STEP_S + VALIDATION_S * pauses))

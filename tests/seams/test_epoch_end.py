@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
@@ -48,6 +52,74 @@ def test_a_librarys_loop_too() -> None:
 def test_who_asks_for_the_next_batch_gets_it() -> None:
     batches = Dry()
     assert [next(batches), next(batches), next(batches)] == [1, 2, 3]
+
+
+LIBRARY = """
+def by_next(batches):
+    while True:
+        yield next(batches)
+
+def that_expects_the_end(batches):
+    current = next(batches, None)
+    while current is not None:
+        try:
+            coming = next(batches)
+        except StopIteration:
+            coming = None
+        yield current
+        current = coming
+
+def plainly(batches):
+    for batch in batches:
+        yield batch
+
+def passed_on(batches):
+    yield from batches
+
+def first_two(batches):
+    return [next(batches), next(batches)]
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Any:
+    """A package's module."""
+    path = tmp_path / "site-packages" / "library.py"
+    path.parent.mkdir()
+    path.write_text(LIBRARY)
+    names: dict[str, Any] = {}
+    exec(compile(LIBRARY, str(path), "exec"), names)  # noqa: S102
+    return SimpleNamespace(**names)
+
+
+def test_a_library_that_takes_the_end_for_a_fault_is_not_told_of_it(library: Any) -> None:
+    """The exception would be the script's: a generator that ends so ends in a RuntimeError."""
+    batches = library.by_next(iter(Dry()))
+    assert [next(batches) for _ in range(10)] == list(range(1, 11))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        next(batches)  # as ever
+    assert library.first_two(iter(Dry())) == [1, 2]
+    assert library.first_two(library.plainly(Dry())) == [1, 2]
+
+
+def test_a_library_that_expects_the_end_is_told_of_it(library: Any) -> None:
+    assert list(library.that_expects_the_end(iter(Dry()))) == [1]
+    for gives in (library.plainly, library.passed_on, library.that_expects_the_end):
+        seen = []
+        for batch in gives(iter(Dry())):
+            seen.append(batch)  # noqa: PERF402
+        assert seen == [1], gives
+
+
+def test_a_generator_of_the_scripts_ends_for_who_loops_over_it() -> None:
+    def passed_on() -> Iterator[int]:
+        for batch in Dry():
+            yield 1 * batch
+
+    assert [batch for batch in passed_on()] == [1]  # noqa: C416
+    assert sum(passed_on()) == 1
+    asked = passed_on()
+    assert [next(asked), next(asked)] == [1, 2]
 
 
 def test_what_does_not_train_gives_all() -> None:

@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import sys
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
@@ -379,12 +380,20 @@ def _searches(frame: FrameType) -> bool:
 
 def library_ends() -> bool:
     """Whether a library's loop around the calling step ends after it: it is asked to."""
-    frame: FrameType | None = sys._getframe(1)
+    return any(map(libraries.ask_to_end, _trainers(sys._getframe(1))))
+
+
+def library_judges() -> bool:
+    """Whether a library's loop around the calling step validates once more where it is asked to end."""
+    return any(map(libraries.judges_at_end, _trainers(sys._getframe(1))))
+
+
+def _trainers(frame: FrameType | None) -> Iterator[Any]:
+    """Of the libraries' frames around a step, the innermost first."""
     while frame is not None:
-        if not is_user_file(frame.f_code.co_filename) and libraries.ask_to_end(_trainer(frame)):
-            return True
+        if not is_user_file(frame.f_code.co_filename):
+            yield _trainer(frame)
         frame = frame.f_back
-    return False
 
 
 def _trainer(frame: FrameType) -> Any:

@@ -19,7 +19,7 @@ def steps_of(trainer: Any) -> int | None:
     """Steps from where a trainer began, or went on from a checkpoint; None where it does not tell."""
     try:
         if _is_of(TRANSFORMERS, trainer):
-            return int(trainer.state.max_steps - getattr(trainer, "_initial_global_step", 0))
+            return _of_transformers(trainer)
         if _is_of(LIGHTNING, trainer):
             return _of_lightning(trainer)
     except (AttributeError, TypeError, ValueError):
@@ -31,12 +31,37 @@ def ask_to_end(trainer: Any) -> bool:
     """Have a trainer end its training after this step, as it does where it stops early; whether it will."""
     if _is_of(TRANSFORMERS, trainer) and hasattr(trainer, "control"):
         trainer.control.should_training_stop = True
+        # As at its own end: what is done every so many steps is done after the last one.
+        trainer.control.should_save |= _strategy(trainer, "save_strategy") == "steps"
+        trainer.control.should_evaluate |= _strategy(trainer, "eval_strategy") == "steps"
         return True
     if _is_of(LIGHTNING, trainer) and hasattr(trainer, "should_stop"):
         trainer.should_stop = True
         # below `min_epochs` or `min_steps` it goes on, and ends when it has come to them
         return bool(getattr(getattr(trainer, "fit_loop", None), "_can_stop_early", True))
     return False
+
+
+def judges_at_end(trainer: Any) -> bool:
+    """Whether a trainer that is asked to end validates before it does."""
+    if _is_of(TRANSFORMERS, trainer):
+        return _strategy(trainer, "eval_strategy") in ("steps", "epoch")
+    return _is_of(LIGHTNING, trainer) and bool(getattr(trainer, "enable_validation", False))
+
+
+def _strategy(trainer: Any, name: str) -> str:
+    """When transformers' Trainer saves, or evaluates: ``no``, ``steps`` or ``epoch``."""
+    found = getattr(getattr(trainer, "args", None), name, "no")
+    return str(getattr(found, "value", found))
+
+
+def _of_transformers(trainer: Any) -> int:
+    before = getattr(trainer, "_initial_global_step", None)
+    if (
+        before is None
+    ):  # older ones tell where they are alone; the step that is running is not counted yet
+        before = max(0, getattr(trainer.state, "global_step", 0) - 1)
+    return int(trainer.state.max_steps - before)
 
 
 def _is_of(library: tuple[str, ...], trainer: Any) -> bool:

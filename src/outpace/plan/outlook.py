@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from outpace.measure.course import Course
+from outpace.measure.length import library_judges
 from outpace.measure.subjects import forget_epochs, validation_on_others
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Cycle, Pace
@@ -42,6 +43,8 @@ class Outlook:
         """of clean steps: a step at an epoch's begin may be of more batches than others"""
         self._noted = self._clean = 0
         self._loader = host.seam(LoaderSeam)
+        self.judged_by_library = False
+        """the library whose loop is around the steps validates once more where it is asked to end"""
 
     def note(self, step: Step, stood_s: float = 0.0, waited_s: float = 0.0) -> None:
         """A step ended, or a group of short ones; the process stood still in it for so long.
@@ -74,7 +77,11 @@ class Outlook:
 
     def _begins_epoch(self, step: Step) -> bool:
         record = self._record()
-        return record is not None and record.given <= step.count * max(1, step.micro_steps)
+        if record is None:
+            return False
+        # A batch may be drawn before the one that is learnt from.
+        begun = record.begun is not None and self.host.steps - record.begun <= step.count
+        return begun or record.given <= step.count * max(1, step.micro_steps)
 
     @property
     def only_within(self) -> bool:
@@ -96,13 +103,14 @@ class Outlook:
             forget_epochs(self.host)
         if other or not known:
             self.evaluates = evaluates_after(sys._getframe(1))
+            self.judged_by_library = library_judges()
         elif (total := self.total()) is not None and steps > 1 + BEYOND * total:
             self.endless = True
 
     @property
     def mingled(self) -> bool:
         """Whether most steps have something else in them, as where an epoch is one step."""
-        return self._noted >= SOON and 2 * self._clean < self._noted
+        return self.host.mingled or (self._noted >= SOON and 2 * self._clean < self._noted)
 
     def total(self) -> int | None:
         """Steps of the whole run, where they can be known."""

@@ -79,8 +79,9 @@ class TimeLeft:
     def judging(self, *, epochs_too: bool = True) -> float:
         """What the script judges by after the last step."""
         epochs_too = epochs_too and self.outlook.epoch() is not None
-        last = self.validating() if epochs_too and not self.outlook.only_within else 0.0
-        return self.at_the_end() + last
+        last = epochs_too and not self.outlook.only_within
+        judges = last or self.outlook.judged_by_library
+        return self.at_the_end() + (self.validating() if judges else 0.0)
 
     def late(self, *, epochs_too: bool = True) -> float:
         """That the end takes longer than is left, once what was learnt is saved; negative: it is in time.

@@ -183,3 +183,23 @@ def test_each_pass_of_a_long_search_is_a_step(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("outpace.seams.optimizer.LONG_S", -1.0)
     steps, losses = fitted(20)
     assert steps == len(losses) - 1
+
+
+@pytest.mark.parametrize("dampening", [0.0, 0.5])
+def test_a_first_gradient_may_come_later_than_others(dampening: float) -> None:
+    """Which torch's fused kernel for SGD does not bear; where nothing is dampened the steps are the same."""
+    weights = {}
+    for fused in (None, True):
+        torch.manual_seed(0)
+        first, late = nn.Linear(4, 4), nn.Linear(4, 4)
+        learnt = [*first.parameters(), *late.parameters()]
+        with hosted(replace(AS_IS, fused=fused)):
+            optimizer = torch.optim.SGD(learnt, 0.1, momentum=0.9, dampening=dampening)
+            for step in range(6):
+                optimizer.zero_grad()
+                out = first(torch.ones(2, 4))
+                (out + late(out) if step > 2 else out).square().sum().backward()
+                optimizer.step()
+        weights[fused] = [each.detach().clone() for each in learnt]
+    for one, other in zip(*weights.values(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)

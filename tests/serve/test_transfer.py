@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from outpace.serve.making import Made, bytes_of
+from outpace.serve.transfer import _by_itself as by_itself
 from outpace.serve.transfer import transferred
 
 
@@ -87,3 +89,16 @@ def test_packed_sequences_are_copied_ahead() -> None:
     made = [Made(pack_sequence([torch.full((3,), float(i))]).pin_memory()) for i in range(5)]
     found = [one.batch.data for one in transferred(made, torch.device("cuda"))]
     assert [data.tolist() for data in found] == [[float(i)] * 3 for i in range(5)]
+
+
+@dataclass
+class Pair:
+    x: torch.Tensor
+    name: str
+
+
+def test_a_dataclass_goes_with_its_tensors() -> None:
+    """It has no method for it itself."""
+    pair = Pair(torch.ones(2), "first")
+    moved = by_itself(pair, torch.device("meta"))
+    assert (moved.x.device.type, moved.name, pair.x.device.type) == ("meta", "first", "cpu")

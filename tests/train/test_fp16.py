@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from outpace.errors import UsageError
 from outpace.train import facts as facts_module
+from outpace.train.climb import climb
 from outpace.train.facts import halves
 from outpace.train.faster import distance, gradients_of
 from outpace.train.native import has_fp16_alone
@@ -218,3 +219,105 @@ def test_models_of_layers_take_it() -> None:
         callbacks=[looks],
     )
     assert all(looks.moved)
+
+
+def test_a_first_step_that_overflows_leaves_no_momentum_of_nothing() -> None:
+    """torch's kernel would keep memory that nobody has written to."""
+    batches = [(1e6 * x if i == 0 else x, y) for i, (x, y) in enumerate(ready())]
+    with_own: dict[str, Any] = {"strategies": [Fp16(), "sgd", "constant"]}
+    with_theirs = {"strategies": [Fp16(), "constant"], "optimizer": fused_sgd}
+    for given in (with_own, with_theirs):
+        looks = Momenta()
+        fit(train=batches, metric=None, steps=1, callbacks=[looks], **given)
+        assert looks.most == 0.0
+
+
+def fused_sgd(weights: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(weights, 0.1, momentum=0.9, fused=True)
+
+
+class Momenta:
+    """The largest of all after a step."""
+
+    most = float("nan")
+
+    def step_end(self, run: Run) -> None:
+        states = [state["momentum_buffer"] for state in run.optimizer.state.values()]
+        self.most = max(float(each.abs().max()) for each in states)
+
+
+def test_gradients_that_are_never_finite_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(context: Any, *gradients: torch.Tensor) -> Any:
+            return gradients[0] * float("inf")
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = Endless.apply(outputs)  # type: ignore[no-untyped-call]
+        return F.cross_entropy(made, targets)
+
+    looks = Looks()
+    result = fit(
+        train=ready(960),
+        loss=loss,
+        metric=None,
+        steps=32,
+        strategies=[Fp16(), OneCycle(rate=0.01)],
+        callbacks=[looks],
+    )
+    assert not any(looks.moved)
+    assert looks.scales[-1] == 1.0
+    assert any("not finite in float16 even where" in note for note in result.notes)
+
+
+def test_a_scale_is_found_before_rates_are_tried() -> None:
+    """Else steps that overflow would be of the few that tell."""
+    net = model()
+    x, y = points(240)
+    scales = []
+
+    def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
+        outputs = model(batch[0])
+        if outputs.requires_grad:
+            outputs.register_hook(lambda gradient: scales.append(float(gradient.abs().max())))
+        return 1e3 * F.cross_entropy(outputs.half().float(), batch[1])
+
+    def copies() -> tuple[nn.Module, torch.optim.Optimizer]:
+        own = copy.deepcopy(net)
+        return own, torch.optim.AdamW(own.parameters(), 0.01)
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    batches = [(x, y)]
+    climb(copies, loss_of, (batches, batches), 4, lambda made: made < 2, scaler=scaler)
+    finite = [each < float("inf") for each in scales]
+    assert False in finite
+    assert all(finite[finite.index(True) :])
+    assert scaler.get_scale() == 2.0**20, "its own is as it was"
+
+
+def test_gradients_of_weights_that_the_optimizer_has_not_are_left_out() -> None:
+    """They are not unscaled."""
+
+    class Halves:
+        apart = float("nan")
+
+        def begin(self, run: Run) -> None:
+            ours = gradients_of(run, ready()[0])
+            assert [each.shape for each in ours] == [torch.Size([3, 16]), torch.Size([3])]
+            self.apart = max(float(each.abs().max()) for each in ours)
+
+    looks, net = Halves(), model()
+    optimizer = torch.optim.AdamW(net[-1].parameters(), 0.01)  # type: ignore[index]
+    fit(
+        model=net,
+        optimizer=optimizer,
+        metric=None,
+        steps=1,
+        strategies=[Fp16()],
+        callbacks=[looks],
+    )
+    assert looks.apart < 10.0

@@ -217,3 +217,25 @@ def test_norms_and_biases_of_several_dimensions_do_not_decay() -> None:
     assert decays["weight_decay"] == 0.1
     assert stays["weight_decay"] == 0.0
     assert len(stays["params"]) == 5
+
+
+class Late(nn.Module):
+    """A layer of it has its first gradients after some calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.late, self.calls = nn.Linear(8, 3), nn.Linear(8, 3), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        found: torch.Tensor = self.first(x)
+        return found + self.late(x) if self.calls > 5 else found
+
+
+def test_a_weight_whose_first_gradient_comes_late() -> None:
+    """torch's kernel for SGD takes momenta of all weights of a group or of none."""
+    model = Late()
+    before = model.late.weight.detach().clone()
+    result = fit(model=model, strategies=[Sgd(), Constant(rate=0.05)], epochs=2)
+    assert not torch.equal(result.weights["late.weight"], before)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.errors import UsageError
+from outpace.train.checkpoint import copied
 from outpace.train.compress.weights import prunable, prune
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -165,3 +166,23 @@ def test_a_model_that_is_trained_already_is_pruned_to_the_end() -> None:
     )
     assert result.stopped != "diverged", result.notes
     assert look.seen[-1] == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_roll_back_to_more_weights_leaves_those_out_at_once() -> None:
+    """Also where no step is to follow, as at the end."""
+    net, strategy = model(), Pruning(0.5)
+    looks: list[float] = []
+
+    class Back:
+        before: Any = None
+
+        def step_end(self, run: Run) -> None:
+            if run.step == 1:
+                self.before = copied(run.learned())
+            if run.step == 300:
+                run.load_learned(self.before)
+                weight = run.module.get_parameter("0.weight")
+                looks.append(float((weight == 0).float().mean()))
+
+    fit(model=net, strategies=[strategy, OneCycle(rate=0.02)], callbacks=[Back()], epochs=30)
+    assert looks == [pytest.approx(0.5, abs=0.01)]

@@ -300,3 +300,26 @@ def test_what_was_trained_is_there_where_no_mean_can_be_taken(
     result = best_of(maker(Steps()), 3, average=True)
     assert result.metric is not None
     assert any("no mean of the best was taken" in note for note in result.notes)
+
+
+def test_a_loss_that_learns_itself_judges_no_mean() -> None:
+    """Each seed's is another one."""
+
+    class Tempered(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.cross_entropy(self.scale * outputs, targets)
+
+    def make(seed: int) -> Trainer:
+        return trainer(loss=Tempered(), metric=None, strategies=[Constant(rate=0.02)], epochs=2)
+
+    result = best_of(make, seeds=2, quiet=True)
+    assert not any("the mean with seed" in note for note in result.notes)
+
+
+def test_a_mean_of_complex_weights() -> None:
+    one, other = torch.tensor([1.0 + 2.0j]), torch.tensor([3.0 - 4.0j])
+    assert torch.equal(mean_of([{"w": one}, {"w": other}])["w"], torch.tensor([2.0 - 1.0j]))

@@ -17,6 +17,7 @@ from outpace.errors import UsageError
 from outpace.train import auto
 from outpace.train.auto import Known, chosen
 from outpace.train.checkpoint import copied
+from outpace.train.rate import usual_rate
 from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -37,6 +38,8 @@ from outpace.train.strategies import (
     TaskCurriculum,
 )
 from outpace.train.strategies.base import EVENTS
+from outpace.train.strategies.kaiming import fresh
+from outpace.train.strategies.muon import hidden
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from outpace.train.trainer import Trainer
 from tests.train.toys import (
@@ -656,3 +659,25 @@ def test_two_targets_are_refused() -> None:
     with pytest.raises(UsageError, match=r"target=0.9, and strategies= has Target\(0.95\)"):
         fit(strategies=[Target(0.95)], target=0.9)
     assert fit(strategies=[Target(0.5)], target=0.5).target == 0.5
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_schedule_free_wants_weights_that_tell_its_moves(kind: torch.dtype) -> None:
+    net = model().to(kind)
+    train = [(x.to(kind), y) for x, y in ready()]
+    with pytest.raises(UsageError, match="rounds its small moves away"):
+        fit(model=net, train=train, valid=None, metric=None, strategies=["schedule_free"])
+
+
+def test_complex_weights_are_left_to_adam_and_as_they_begin() -> None:
+    layers = [nn.Linear(8, 8, dtype=torch.complex64) for _ in range(4)]
+    net = nn.Sequential(*layers)
+    assert hidden(net) == []
+    assert not any(fresh(each, set()) for each in layers)
+    for each in layers:
+        each.weight.data *= 1j  # its size is that of both parts
+    adam = torch.optim.AdamW(net.parameters())
+    turned = usual_rate(net, adam)
+    for each in layers:
+        each.weight.data *= 1j
+    assert turned == pytest.approx(usual_rate(net, adam), rel=1e-4)

@@ -271,6 +271,7 @@ class OptimizerSeam:
             elif foreach and name in FOREACH:
                 options = {"fused": False, "foreach": True}
             group.update((key, options[key]) for key in before)
+        begin_momenta(optimizer)
         fused_now = any(g.get("fused") for g in optimizer.param_groups)
         for parameter, state in of_weights(optimizer):
             step = state.get("step")
@@ -283,12 +284,30 @@ class OptimizerSeam:
 def can_fuse(name: str, group: dict[str, Any]) -> bool:
     """Whether torch has a fused kernel for such parameters, for an optimizer of this name that has one."""
     devices = ("cpu",) if name in FUSED_ON_CPU else ("cpu", "cuda")
+    if name == "SGD" and group.get("momentum") and group.get("dampening"):
+        return False  # the first step is another one: see `begin_momenta`
     return not group.get("differentiable") and all(
         p.is_floating_point()
         and p.device.type in devices
         and not (p.grad is not None and p.grad.is_sparse)
         for p in group["params"]
     )
+
+
+def begin_momenta(optimizer: Optimizer) -> None:
+    """Have fused SGD begin with momenta of zero, which give the same first step where nothing is dampened.
+
+    Its kernel takes momenta of all of a group's weights or of none: a weight whose first gradient comes later
+    than others' would end the training. And where GradScaler leaves out a first step that overflowed, it
+    leaves momenta of memory that nobody has written to.
+    """
+    if type(optimizer).__name__ != "SGD":
+        return
+    for group in optimizer.param_groups:
+        if group.get("fused") and group.get("momentum") and not group.get("dampening"):
+            for weight in group["params"]:
+                if optimizer.state[weight].get("momentum_buffer") is None:
+                    optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight).detach()
 
 
 def _capturable(optimizer: Optimizer) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from outpace.seams.batch import map_tensors
 from outpace.serve.making import Arrival, Made
 from outpace.serve.nests import each, leaves
 
@@ -81,4 +83,6 @@ def _by_itself(leaf: Any, device: torch.device) -> Any:
     if dense(leaf) or isinstance(leaf, PackedSequence):
         return leaf
     to = getattr(leaf, "to", None)
-    return to(device) if callable(to) else leaf
+    if callable(to):
+        return to(device)
+    return map_tensors(leaf, lambda each: each.to(device)) if is_dataclass(leaf) else leaf

@@ -104,8 +104,10 @@ def no_fall(facts: Facts) -> str | None:
 
 
 def no_fall_nor_batch_norm(facts: Facts) -> str | None:
-    """The same; statistics of BatchNorm would be of other weights than the averaged ones."""
-    return None if facts.batch_norm else no_fall(facts)
+    """The same; statistics of BatchNorm would be of other weights than the averaged ones, and weights in half
+    precision do not tell its moves.
+    """
+    return None if facts.batch_norm or facts.short else no_fall(facts)
 
 
 def too_few_epochs(facts: Facts) -> str | None:

@@ -18,6 +18,7 @@ import torch
 from outpace.plan.schedule import rate as share
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
+from outpace.train.finite import fit_scale
 from outpace.train.layers import set_learning
 from outpace.train.optimizers import Rates
 from outpace.train.pretrained import pretrained
@@ -86,6 +87,10 @@ def climb(
             first = FIRST_ADAPTIVE if "betas" in optimizer.defaults else FIRST
             first = first / FINE if tuned else first
         soon = aims and usual is not None and not tuned
+        if scaler.is_enabled():
+            scaler = copy.deepcopy(scaler)
+            set_learning(model)
+            fit_scale(scaler, optimizer, lambda: _backward(model, loss_of, learnt[0], scaler))
         del model, optimizer
         while (
             at := wanted({i: point.loss for i, point in tried.items()}, before.loss)
@@ -146,8 +151,7 @@ def trained(
     rates.set_peak(rate)
     for step in range(steps):
         rates.set(share("one-cycle", step / steps))
-        loss = loss_of(model, batches[step % len(batches)])
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        _backward(model, loss_of, batches[step % len(batches)], scaler)
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
@@ -155,6 +159,12 @@ def trained(
     put_mean = getattr(optimizer, "put_mean", None)
     if put_mean is not None:
         put_mean()  # what is validated and kept
+
+
+def _backward(
+    model: torch.nn.Module, loss_of: LossOf, batch: Any, scaler: torch.amp.GradScaler
+) -> None:
+    scaler.scale(loss_of(model, batch)).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()

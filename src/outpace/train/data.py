@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outpace.errors import UsageError
 from outpace.measure.generators import random_states, restore_random
-from outpace.seams.batch import tensors_in
+from outpace.seams.batch import map_tensors, tensors_in
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
@@ -226,7 +227,9 @@ class Batches:
             fresh = isinstance(self.source, (Loader, DataLoader)) and self.device.type == "cuda"
             return leaf.to(self.device, non_blocking=fresh)
         # What a collate function makes, such as the BatchEncoding of transformers, may know how.
-        return leaf.to(self.device) if callable(getattr(leaf, "to", None)) else leaf
+        if callable(getattr(leaf, "to", None)):
+            return leaf.to(self.device)
+        return map_tensors(leaf, self._moved) if is_dataclass(leaf) else leaf
 
     def peek(
         self, count: int, go_on: Callable[[list[Any]], bool] = lambda found: True
@@ -279,7 +282,8 @@ class Batches:
         single = 0 < loader.order.size % (loader.batch_size * loader.world) <= loader.world
         if not (single or sizes):
             return ""
-        return "BatchNorm: a last batch of one sample is left out of an epoch"
+        left = "is" if single else "would be"
+        return f"BatchNorm: a last batch of one sample {left} left out of an epoch"
 
     def close(self) -> None:
         """End the workers of a loader that was made here."""

@@ -18,6 +18,7 @@ from outpace.train.objective import PAIRS, Objective
 from outpace.train.pretrained import pretrained
 from outpace.train.strategies.class_prior import ignored
 from outpace.train.strategies.dropout_off import dropped
+from outpace.train.strategies.ema import SHORT
 from outpace.train.strategies.muon import STEPS, hidden
 from outpace.train.strategies.progressive_resizing import side_of
 from outpace.train.strategies.sequence_length import length_of
@@ -36,9 +37,9 @@ class Facts(NamedTuple):
     ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
     ``epochs``: of the training. ``hidden``: share of the weights in the matrices that Muon is for, between
     the first and the last layer; ``muon``: of a step's time that Muon would take for them. ``halves``:
-    weights are in float32, and the device has bfloat16 too; ``scaled``: it has float16 alone. ``turned``:
-    there are images, and convolutions whose weights do not lie with their channels innermost; ``trained``:
-    weights were trained before.
+    weights are in float32, and the device has bfloat16 too; ``scaled``: it has float16 alone. ``short``:
+    some weights are in half precision; ``turned``: there are images, and convolutions whose weights do not
+    lie with their channels innermost; ``trained``: weights were trained before.
     """
 
     classes: tuple[float, ...] = ()
@@ -61,6 +62,7 @@ class Facts(NamedTuple):
     halves: bool = False
     scaled: bool = False
     turned: bool = False
+    short: bool = False
     trained: bool = False
 
 
@@ -86,6 +88,7 @@ def facts_of(
         muon=muon,
         halves=halves(module),
         scaled=halves(module, has_fp16_alone),
+        short=any(weight.dtype in SHORT for weight in module.parameters()),
         turned=side_of(batches[0]) is not None and turned(module),
         trained=pretrained(module),
     )

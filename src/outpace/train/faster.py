@@ -18,7 +18,7 @@ from outpace.records.gain import Gain
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
 from outpace.train.clock import Clock, done
-from outpace.train.finite import finite
+from outpace.train.finite import fit_scale
 from outpace.train.layers import set_learning
 from outpace.train.loop import gradients
 from outpace.train.run import Run
@@ -35,8 +35,6 @@ SLOW = 2.0
 """times as long that a step takes where no more of them are looked at"""
 APART = 0.1
 """of the gradient's length that gradients may differ by"""
-SCALES = 16
-"""of a loss that are tried, each half of the one before: the first may be too large"""
 COSTS = 2 * (1 + WARM + FEWEST)
 """steps that it takes, as a rule"""
 
@@ -117,16 +115,12 @@ def gradients_of(run: Run, batch: Any) -> list[torch.Tensor]:
     layers = dropped(run.module)
     for each in layers:
         setattr(each.layer, each.attribute, 0.0)
-    found: list[torch.Tensor] = []
-    for _ in range(SCALES):
+
+    def backward() -> None:
         with generators_kept():
             gradients(run, batch)
-        run.scaler.unscale_(run.optimizer)
-        found = [p.grad.clone() for p in run.module.parameters() if p.grad is not None]
-        run.scaler.update()
-        run.optimizer.zero_grad()
-        if not run.scaler.is_enabled() or finite(found):
-            break
+
+    found = fit_scale(run.scaler, run.optimizer, backward)
     for each in layers:
         setattr(each.layer, each.attribute, each.share)
     return found

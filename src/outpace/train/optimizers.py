@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.seams.optimizer import held_by
+from outpace.seams.optimizer import begin_momenta, held_by
 from outpace.seams.rate import finds_its_rate, set_rate
 from outpace.train.layers import MULTIPLY, copies_of, copy_of
 
@@ -44,13 +44,15 @@ def sgd(
     model: torch.nn.Module, momentum: float = 0.9, weight_decay: float = 0.0, rate: float = SGD_RATE
 ) -> torch.optim.SGD:
     """SGD with Nesterov's momentum."""
-    return torch.optim.SGD(
+    made = torch.optim.SGD(
         groups(model, weight_decay),
         rate,
         momentum=momentum,
         nesterov=momentum > 0,
         fused=fusible(model) or None,
     )
+    begin_momenta(made)
+    return made
 
 
 def optimizer_for(

@@ -170,7 +170,7 @@ def usual_rate(
     for weight in model.parameters():
         if id(weight) in whole and weight.requires_grad:
             own = getattr(weight, "to_local", lambda weight=weight: weight)().detach()
-            size = float(own.float().square().mean().sqrt()) if own.numel() else 0.0
+            size = float(own.abs().float().square().mean().sqrt()) if own.numel() else 0.0
             if 0.0 < size < math.inf:
                 sizes.append(math.log(size))
     total, count = agreed([math.fsum(sizes), float(len(sizes))])

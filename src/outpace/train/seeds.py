@@ -31,6 +31,7 @@ from outpace.train import ranks
 from outpace.train.auto import is_auto, own_of
 from outpace.train.checkpoint import versioned
 from outpace.train.layers import fit_buffers, with_later_buffers
+from outpace.train.objective import Objective
 from outpace.train.progress import Telling
 from outpace.train.result import Choice, Kept, Result
 
@@ -274,7 +275,7 @@ class Halving:
         """With the mean weights of the best and of those that make it better, if any does."""
         sign = trainer.objective.sign
         apart = {each.name for each in own_of(trainer.strategies)} & NO_MEAN
-        if not result.kept or result.metric is None or apart:
+        if not result.kept or result.metric is None or apart or judged_by_own(trainer.objective):
             return result
         inside, best, weights = [result.kept[0]], result.metric, result.weights
         tried = list[str]()
@@ -301,6 +302,14 @@ class Halving:
         )
 
 
+def judged_by_own(objective: Objective) -> bool:
+    """Whether what is judged by is a loss that learns or keeps something itself: each seed's is another."""
+    if objective.metric is not None:
+        return False
+    learn = any(True for each in objective.losses.values() for _ in each.parameters())
+    return learn or bool(objective.own([]))
+
+
 def shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
     """By name."""
     return {name: each.shape for name, each in weights.items()}
@@ -310,7 +319,7 @@ def mean_of(weights: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tenso
     """The mean of each tensor of numbers; what counts, such as BatchNorm's batches, is the first's."""
     found = {
         name: torch.stack([each[name] for each in weights]).mean(0)
-        if first.is_floating_point()
+        if first.is_floating_point() or first.is_complex()
         else first.clone()
         for name, first in weights[0].items()
     }

@@ -16,7 +16,7 @@ import torch
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.seams.batch import batch_size, scale_batch
 from outpace.train import ranks
-from outpace.train.finite import finite
+from outpace.train.finite import finite, own_gradients
 from outpace.train.layers import copies_of, set_learning
 from outpace.train.optimizers import Rates
 
@@ -113,12 +113,6 @@ class Twin:
             log, count = ranks.summed(logs, self.run.device)
             found = math.exp(log / count) if count else None
         return found
-
-
-def own_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Of its own weights: nothing clears those of others, which add up from step to step."""
-    weights = (weight for group in optimizer.param_groups for weight in group["params"])
-    return [weight.grad for weight in weights if weight.grad is not None]
 
 
 def _enough(taken: Sequence[float], enough_s: float) -> bool:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from outpace.errors import UsageError
 from outpace.train.compress import int8
 from outpace.train.compress.cost import file_bytes
-from outpace.train.compress.int8 import Int8Linear, int8_layer, quantized, replace, rounded
+from outpace.train.compress.int8 import Int8Linear, fits, int8_layer, quantized, replace, rounded
 from outpace.train.compress.judging import Judge, Judging
 from outpace.train.data import Batches
 from tests.train.compress.nets import learnt
@@ -217,3 +217,8 @@ def test_torchao_is_tried_where_it_is_installed() -> None:
     assert [each.said.rpartition(" ")[2] for each in made] == ["ones", "call", "state_dict)"]
     assert judging.fall(made[2].model) <= 0.005
     assert file_bytes(made[2].model)[0] < 0.6 * file_bytes(model)[0]
+
+
+def test_a_layer_of_complex_numbers_has_no_int8() -> None:
+    assert fits(nn.Linear(64, 64))
+    assert not fits(nn.Linear(64, 64, dtype=torch.complex64))

@@ -128,7 +128,7 @@ def fits(layer: nn.Module) -> bool:
         whole = len(weights) == len(layer.all_weights) * len(layer.all_weights[0])  # type: ignore[arg-type, index]
         return plain and whole and max(weight.numel() for weight in weights) >= LEAST
     weight = getattr(layer, "weight", None)
-    if type(weight) is not nn.Parameter or weight.numel() < LEAST:
+    if type(weight) is not nn.Parameter or weight.numel() < LEAST or weight.is_complex():
         return False
     if type(layer) is nn.Embedding:
         return layer.max_norm is None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.seams.optimizer import begin_momenta
+from outpace.train.losses import TOGETHER
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -53,7 +55,17 @@ class Fp16(Strategy):
             )
         device = run.device.type
         run.objective.precision = functools.partial(torch.autocast, device, torch.float16)
+        begin_momenta(run.optimizer)
         self.scaler = run.scaler = torch.amp.GradScaler(device)
+
+    def step_end(self, run: Run) -> None:
+        """See to it that a scale is left: of zero nothing would ever be finite again."""
+        if run.step % TOGETHER == 0 and run.scaler.get_scale() < 1.0:
+            run.scaler.update(1.0)
+            run.note(
+                "fp16: gradients are not finite in float16 even where the loss is not scaled: such steps "
+                "move nothing; float32, or bfloat16, has room for them"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """The scale, and how many steps it was good for."""

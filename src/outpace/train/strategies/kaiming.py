@@ -121,8 +121,9 @@ def fresh(layer: nn.Module, others: set[int]) -> bool:
     """Whether a layer's weights are to be drawn: they learn, and are its alone."""
     weight = layer.weight
     # What a parametrization makes of other weights is no Parameter.
-    own = isinstance(weight, nn.Parameter) and weight.requires_grad and id(weight) not in others
-    return own and not isinstance(layer, TRANSPOSED)
+    if not isinstance(weight, nn.Parameter) or weight.is_complex() or isinstance(layer, TRANSPOSED):
+        return False
+    return weight.requires_grad and id(weight) not in others
 
 
 @torch.no_grad()

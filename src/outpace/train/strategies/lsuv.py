@@ -50,7 +50,7 @@ class Lsuv(Strategy):
             # What a parametrization makes of other weights is no Parameter.
             if not (isinstance(weight, nn.Parameter) and weight.requires_grad and given):
                 return None
-            if layer in seen or id(weight) in others:
+            if layer in seen or id(weight) in others or weight.is_complex():
                 return None
             seen.add(layer)
             fresh = torch.empty(weight.shape, device="cpu", dtype=torch.float32)

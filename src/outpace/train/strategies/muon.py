@@ -224,7 +224,9 @@ def hidden(model: nn.Module) -> list[tuple[nn.Parameter, int]]:
 
 
 def parts_of(layer: nn.Module, name: str, weight: nn.Parameter) -> int:
-    """How many matrices a weight of a layer holds; none where it is no matrix."""
+    """How many matrices a weight of a layer holds; none where it is no matrix, or one of complex numbers."""
+    if weight.is_complex():
+        return 0
     if isinstance(layer, CONVOLUTIONS):
         # A transposed one has a row for each channel that it is given.
         return 1 if layer.groups == 1 else 0

@@ -121,6 +121,9 @@ class Pruning(Strategy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; after `prepare`. A roll-back makes no weight come back that was pruned."""
         if state["time"] < self.time:
+            with torch.no_grad():
+                for name, kept in self.masks.items():
+                    self.weights[name].mul_(kept)
             return
         self.time = state["time"]
         self.masks = {n: kept.to(self.weights[n].device) for n, kept in state["masks"].items()}

@@ -13,6 +13,7 @@ from outpace.errors import UsageError
 from outpace.train.layers import take_buffers
 from outpace.train.optimizers import RATE, groups
 from outpace.train.strategies.base import Course
+from outpace.train.strategies.ema import SHORT
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -97,6 +98,7 @@ class ScheduleFree(Course):
     Helps: where the end is not known, as there is no schedule that has to know it: at every moment the
     weights are about as good as those of a schedule that ends then.
     Harms: BatchNorm's statistics are of the weights in training, not of the mean that is validated.
+    Weights in half precision are refused: most of what moves them in a step is less than such numbers tell.
     Its step takes longer than that of AdamW in one kernel. It wants a larger rate than AdamW, and in
     very long trainings a larger ``betas[0]``.
     Source: Defazio et al. 2024, arXiv 2405.15682 (The road less scheduled).
@@ -131,6 +133,11 @@ class ScheduleFree(Course):
             raise UsageError(
                 f"schedule_free has an optimizer of its own, and optimizer= is {kind}",
                 "leave one out",
+            )
+        if any(weight.dtype in SHORT for weight in run.module.parameters() if weight.requires_grad):
+            raise UsageError(
+                "schedule_free: weights are in half precision, which rounds its small moves away",
+                "give model.float(), and strategies=['bf16', ...] for steps in half precision",
             )
         super().begin(run)
         self.model = run.copy_of_model()

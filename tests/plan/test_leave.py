@@ -409,6 +409,21 @@ def checked(found: list[bool]) -> None:
     assert found
 
 
+def saved(found: list[bool]) -> None:
+    """No validation, as is known once one was met."""
+
+
+def test_of_functions_that_are_called_after_the_loop_those_count_that_validate() -> None:
+    found: list[bool] = []
+    for _ in range(2):
+        for judging in ((), {saved.__code__}, {checked.__code__}):
+            found.append(evaluates_after(sys._getframe(), judging))  # noqa: PERF401
+        saved(found)
+        checked(found)
+    saved(found)
+    assert found == [True, True, False] * 2
+
+
 def test_a_decorated_function_follows(tmp_path: Path) -> None:
     """Its first line is the decorator's."""
     text = """

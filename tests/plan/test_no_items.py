@@ -165,6 +165,15 @@ def test_others_have_meanwhile_what_the_name_stands_for() -> None:
     assert other() == [1, 2, 2, 2, 1]
 
 
+def cycle(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def batches(loader: Any) -> Iterator[Any]:
+    yield from loader
+
+
 def test_a_data_loader_runs_dry_by_itself() -> None:
     loader = DataLoader(torch.arange(8), batch_size=2)  # type: ignore[arg-type]
     frame = sys._getframe(0)
@@ -172,6 +181,9 @@ def test_a_data_loader_runs_dry_by_itself() -> None:
         ("enumerate(loader)", False),
         ("loader", False),
         ("[loader]", False),
+        ("cycle(loader)", True),
+        ("itertools.cycle(loader)", True),
+        ("batches(loader)", False),
         ("shared", True),
     ):
         loop = ast.parse(f"for x in {text}:\n    pass").body[0]

@@ -434,3 +434,68 @@ def test_a_data_set_is_let_go_with_its_epoch(switching: bool, setup: Setup) -> N
             del shard
             assert alive() is None
         assert not host.broken
+
+
+@torch.no_grad()
+def judged_by_none(model: nn.Module) -> None:
+    model(torch.ones(1, 2))
+
+
+def judged(model: nn.Module, batches: Any) -> None:
+    judged_by_none(model)
+    with torch.no_grad():
+        for (x,) in batches:
+            model(x)
+
+
+class Again(Sampler[list[int]]):
+    """A sampler of batches without end, as fast loaders have it, which keep their workers so."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            yield from self.sampler
+
+
+class Lasting(DataLoader[Any]):
+    """Has one iterator for all epochs, made with itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        object.__setattr__(self, "batch_sampler", Again(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler.sampler)  # type: ignore[union-attr]
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+def test_epochs_of_an_iterator_that_lasts() -> None:
+    """Its epochs are seen, and what validates between them."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    clean = []
+    with hosted() as host:
+        host.most_in_group = 1
+        host.listeners.append(lambda step: clean.append(step.clean))
+        data = TensorDataset(torch.ones(12, 2))
+        train, valid = Lasting(data, batch_size=2), Lasting(data, batch_size=4)
+        for _epoch in range(4):
+            for (x,) in train:
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+            judged(model, valid)
+        assert judged.__code__ in host.judging
+        assert judged_by_none.__code__ not in host.judging
+        loaded = training_loader(host)
+        assert loaded is not None
+        record = loaded[1]
+        assert (record.length, record.stepped, record.steps) == (6, 3, 18)
+        assert not host.broken
+    assert [number for number, each in enumerate(clean) if not each and number] == [6, 12, 18]

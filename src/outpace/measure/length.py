@@ -12,7 +12,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from outpace.measure import libraries
 from outpace.measure.expressions import DATA_LOADER, Unknown, evaluate, length_of, variable
+from outpace.measure.reached import reached
 from outpace.measure.syntax import name_of
 from outpace.seams.where import Place, is_user_file, lines_of, user_frames
 
@@ -102,9 +103,34 @@ def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     over = _unwrapped(loop.iter)
     loader = _is_over_loader(over, frame)
     try:
-        return Loop(count_of(over, frame), is_range(over), loader=loader)
+        count = count_of(over, frame)
     except Exception:
-        return Loop(None, is_range(over), loader=loader)
+        count = None
+    if count is not None:
+        with contextlib.suppress(Exception):  # nothing tells: all of them
+            count = len(_reached(loop, frame, count))
+    return Loop(count, is_range(over), loader=loader)
+
+
+def _reached(loop: ast.For, frame: FrameType, count: int) -> Sequence[int]:
+    """Which of so many turns come to the line that runs, where that can be told by the loop's variable."""
+    over, target = bare(loop.iter), loop.target
+    numbered = isinstance(over, ast.Call) and name_of(over.func) == "enumerate"
+    if numbered and isinstance(target, ast.Tuple):
+        target = target.elts[0]
+    if not isinstance(target, ast.Name):
+        return range(count)
+    if numbered:
+        items: Any = range(count)
+    elif is_range(over):
+        items = range_of(over, frame)
+    elif isinstance(over, ast.List | ast.Tuple):
+        items = [evaluate(each, frame) for each in over.elts]
+    else:
+        items = items_of(over, frame)
+    if type(items) not in (range, list, tuple) or len(items) != count:
+        return range(count)
+    return reached(loop, frame, target.id, items)
 
 
 def count_of(over: ast.expr, frame: FrameType) -> int | None:

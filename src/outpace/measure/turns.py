@@ -28,6 +28,7 @@ from outpace.measure.length import (
     phases_around,
     range_of,
 )
+from outpace.measure.reached import reached
 from outpace.measure.syntax import name_of
 from outpace.seams.where import user_frames
 
@@ -205,7 +206,21 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
         return None
     if index is None:
         return None
-    return Counted(frame.f_code, lines_within(loop), name.id, count, index)
+    turns = reached(loop, frame, name.id, range(count) if numbered else items)
+    if len(turns) < count:
+        index = _of_those(index, turns)
+    return Counted(frame.f_code, lines_within(loop), name.id, len(turns), index)
+
+
+def _of_those(index: Callable[[Any], int | None], turns: list[int]) -> Callable[[Any], int | None]:
+    """Turns counted without those that leave the step out."""
+    places = {turn: place for place, turn in enumerate(turns)}
+
+    def place(value: Any) -> int | None:
+        turn = index(value)
+        return None if turn is None else places.get(turn)
+
+    return place
 
 
 def _items(over: ast.expr, frame: FrameType, *, first: bool) -> Any:

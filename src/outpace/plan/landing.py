@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from outpace.measure.length import library_ends
+from outpace.measure.syntax import name_of
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, steps_between
@@ -25,6 +26,7 @@ from outpace.plan.folds import Folds
 from outpace.plan.leave import Exits, follow, loops_of, saves, saves_last_only, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.newest_loss import NewestLoss
+from outpace.plan.no_items import STARTS_AGAIN
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import Saved, bytes_learnt, is_sharded, write_checkpoint
@@ -546,14 +548,12 @@ class Landing:
 
     def ends_dry(self, exits: Exits) -> bool:
         """Whether a frame's loops end as their loader gives no more; who asks by `next` may not see that."""
-        return self.outlook.epoch() is not None and isinstance(exits.loops[-1], ast.For)
+        return self.outlook.epoch() is not None and ends_with_loader(exits.loops[-1])
 
     def runs_dry(self, exits: list[Exits]) -> bool:
         """Whether the only loop ends by itself, as it draws from a loader that gives no more."""
         loops = loops_of(exits)
-        return (
-            self.outlook.epoch() is not None and len(loops) == 1 and isinstance(loops[0], ast.For)
-        )
+        return self.outlook.epoch() is not None and len(loops) == 1 and ends_with_loader(loops[0])
 
     def left_loops(self) -> None:
         """The script's own ending begins, in which loaders give all that they have, and what it trains then
@@ -578,11 +578,20 @@ class Landing:
     def why_it_goes_on(self, exits: list[Exits]) -> tuple[str, str | None]:
         """What is told where the loop around the training could not be left."""
         loops = loops_of(exits)
-        dry = self.outlook.epoch() is not None and not (
-            loops and isinstance(loops[-1], ast.While)  # which asks a loader's iterator itself
-        )
+        dry = self.outlook.epoch() is not None and not (loops and not ends_with_loader(loops[-1]))
         if not (dry or self.inner_only):
-            return "the loop around the steps cannot be left: it goes on, at rate zero", LINE_AFTER
+            hint = LINE_AFTER if loops else "set the library's loop fewer steps"
+            return "the loop around the steps cannot be left: it goes on, at rate zero", hint
         what = "the loop around the epochs" if loops else "the library's loop"
         hint = LINE_AFTER if loops else "set it fewer epochs"
         return f"{what} cannot be left: each epoch gives one more step, at rate zero", hint
+
+
+def ends_with_loader(loop: ast.For | ast.While) -> bool:
+    """Whether a loop ends where its loader gives no more: not a ``while`` that asks for batches itself, nor
+    one over what begins with the loader again.
+    """
+    if isinstance(loop, ast.While):
+        return False
+    calls = (each for each in ast.walk(loop.iter) if isinstance(each, ast.Call))
+    return not any(STARTS_AGAIN.search(name_of(each.func)) for each in calls)

@@ -28,7 +28,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
@@ -368,10 +368,11 @@ def _ends_with_call(frame: FrameType) -> bool:
     return following is None and not inside and not in_loop
 
 
-def evaluates_after(frame: FrameType | None) -> bool:
+def evaluates_after(frame: FrameType | None, judging: Collection[CodeType] = ()) -> bool:
     """Whether a function of the user's that is called in the outermost loop is called after it too.
 
-    After it in its own function, or after the running line in one of those that called it.
+    After it in its own function, or after the running line in one of those that called it. ``judging``: the
+    functions that validate, once that is known; until then any may.
     """
     frames = list(user_frames(frame))
     around = [number for number, each in enumerate(frames) if loops_around(each)]
@@ -379,7 +380,7 @@ def evaluates_after(frame: FrameType | None) -> bool:
         return False
     outermost, callers = frames[around[-1]], frames[around[-1] + 1 :]
     loop = loops_around(outermost)[0]
-    within = _called([loop], outermost)
+    within = {code for code in _called([loop], outermost) if not judging or code in judging}
     if not within:
         return False
     lines = [(outermost, loop.lineno), *((each, each.f_lineno) for each in callers)]

@@ -7,13 +7,15 @@ nothing then, in that frame alone: called, looked into or iterated over it gives
 own is neither called nor drawn from.
 
 Only where what else is in the head can be looked up again and calls nothing but ``len``. Not loops over a
-DataLoader: it gives no more when the time is up, and they end by themselves.
+DataLoader: it gives no more when the time is up, and they end by themselves, unless something begins with it
+again and again (``cycle(loader)``).
 """
 
 from __future__ import annotations
 
 import ast
 import ctypes
+import re
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -22,9 +24,12 @@ from typing import Any, NamedTuple
 from torch.utils.data import DataLoader
 
 from outpace.measure.expressions import Unknown, evaluate, variable
+from outpace.measure.syntax import name_of
 from outpace.plan.over_nothing import DOES, MISSING, Trace, beyond, go_to
 from outpace.seams.where import is_functions
 
+STARTS_AGAIN = re.compile(r"cycle|infinit|endless|forever|repeat", re.IGNORECASE)
+"""names of functions that go through a loader's batches again and again"""
 COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.JoinedStr, ast.IfExp, ast.Starred)
 
 
@@ -50,7 +55,7 @@ def over_of(loop: ast.For | ast.While, frame: FrameType) -> Over | None:
     except Unknown:
         if name not in frame.f_builtins:
             return None
-    if _is_loader(loop.iter, frame):
+    if is_loader(loop.iter, frame):
         return None
     own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     local = name in (own if is_functions(code) else frame.f_locals)
@@ -93,9 +98,11 @@ def _names(part: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
 
 
-def _is_loader(over: ast.expr, frame: FrameType) -> bool:
-    """Whether it is a DataLoader that is iterated over, whatever is around it."""
+def is_loader(over: ast.expr, frame: FrameType) -> bool:
+    """Whether it is a DataLoader that is iterated over, whatever is around it that ends with it."""
     for part in ast.walk(over):
+        if isinstance(part, ast.Call) and STARTS_AGAIN.search(name_of(part.func)):
+            return False
         if isinstance(part, ast.Name | ast.Attribute):
             try:
                 value = evaluate(part, frame)

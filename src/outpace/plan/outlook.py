@@ -65,6 +65,8 @@ class Outlook:
         before, begins = self.pace.paused, not step.clean and self._begins_epoch(step)
         self.pace.note(seconds, step.count, clean=step.clean or self.mingled, begins=begins)
         self.validated = begins and self.pace.paused > before
+        if self.pace.paused and not before:  # by now it is known what validates
+            self.evaluates = evaluates_after(sys._getframe(1), self.host.judging)
         if self.pace.paused > before:
             self._at_ends += begins
             self._within += not begins
@@ -102,7 +104,7 @@ class Outlook:
             self.endless = False
             forget_epochs(self.host)
         if other or not known:
-            self.evaluates = evaluates_after(sys._getframe(1))
+            self.evaluates = evaluates_after(sys._getframe(1), self.host.judging)
             self.judged_by_library = library_judges()
         elif (total := self.total()) is not None and steps > 1 + BEYOND * total:
             self.endless = True

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from threading import enumerate as enumerate_threads
 from threading import get_ident
 from time import perf_counter_ns, process_time_ns
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from outpace.seams.compiled import graphs_compiled
@@ -181,6 +182,8 @@ class Host:
     """a loader feeds the training"""
     mistaken: bool = False
     """what was taken for validations by now were calls that belong to the steps"""
+    judging: set[CodeType] = field(default_factory=set)
+    """functions of the user's that ran where a loader began an epoch that was not the training's"""
     dirty: bool = False
     """something other than training happened in the running step, an epoch's start for one"""
 

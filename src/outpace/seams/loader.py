@@ -35,7 +35,7 @@ from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.untraced import untraced
-from outpace.seams.where import caller
+from outpace.seams.where import caller, lines_of
 
 
 class Fed(NamedTuple):
@@ -308,6 +308,7 @@ class LoaderSeam:
             host.dirty = True
         elif record.begun is None or host.steps > record.begun + 1:
             host.dirty = True  # a validation; a loader that begins anew in each step belongs to it
+            host.judging.update(code for code, _ in lines_of(sys._getframe(1)))
         if self.switching and record.within and not record.runs:
             record.endless.clear()  # what is left of an epoch is made anew under a recipe too
         record.begin_epoch(host.steps)
@@ -472,8 +473,24 @@ class LoaderSeam:
             raise
         finally:
             phases.pop()
+        if record.goes_round(host.steps):
+            host.guard("loader", self._begin_unasked, record, iterator)
         host.guard("loader", self.note, record, batch, phases.mark - start)
         return batch
+
+    def _begin_unasked(self, record: Record, iterator: Any) -> None:
+        """An iterator that lasts, as over a sampler without end, has given the first batch of an epoch."""
+        dataset = record.dataset() if record.dataset is not None else None
+        if isinstance(dataset, IterableDataset):
+            return  # whose length may be too small
+        if record.trains:
+            self.host.epoch += 1
+        else:
+            self.host.judging.update(code for code, _ in lines_of(sys._getframe(1)))
+        self.host.dirty = True
+        record.begin_epoch(self.host.steps)
+        record.drawn_from(iterator)
+        record.turn_to(iterator, anew=True)
 
     def note(self, record: Record, batch: Any, waited: int) -> None:
         """Keep what is known of a batch that was just given."""

@@ -187,6 +187,14 @@ class Record:
         """Whether this epoch's first batch was given, and its last was not."""
         return self.given > 0 and (self.length is None or self.given < self.length)
 
+    def goes_round(self, steps: int) -> bool:
+        """Whether a batch that was given now, after so many steps of the training, is the first of an epoch
+        whose iterator was not asked for then: it was made before, or has given all that an epoch has.
+        """
+        if self.given:
+            return self.length is not None and self.given >= self.length
+        return self.begun is not None and steps > self.begun
+
     def mistaken(self) -> None:
         """Where its line was all that told that it trains: it does not."""
         if self.taken_for is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import itertools
+import math
 import os
 import random
 import sys
@@ -358,6 +359,49 @@ def test_which_loops_are_over_phases(loop: str, phases: bool) -> None:
     assert isinstance(tree, ast.For | ast.While)
     frame = eval("sys._getframe()", {"sys": sys, **variables})
     assert is_over_phases(tree, frame) is phases
+
+
+PACKAGE = """
+def fit(epochs, batches, step):
+    for epoch in range(epochs):
+        for batch in batches:
+            step(batch)
+
+def once(step):
+    return step(0)
+
+def each(optimizers, step):
+    for optimizer in optimizers:
+        step(optimizer)
+"""
+
+
+def test_a_packages_loops_are_the_trainings_where_the_script_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    path = tmp_path / "site-packages" / "package.py"
+    path.parent.mkdir()
+    path.write_text(PACKAGE)
+    names: dict[str, Any] = {}
+    exec(compile(PACKAGE, str(path), "exec"), names)  # noqa: S102
+    found: list[Any] = []
+
+    def looks(_: object) -> None:
+        found.append(loops_around_step()[:3])
+
+    def callback(_: object) -> None:
+        names["once"](looks)
+
+    two = [Loop(3, False), Loop(5, True)]
+    names["fit"](5, [1, 2, 3], looks)
+    names["once"](lambda _: names["fit"](5, [1, 2, 3], callback))
+    assert found == [two] * 30
+    assert found[0] == two, "a callback of the script's is within them"
+    found.clear()
+    for _batch in [1, 2]:
+        names["each"]([1, 2, 3, 4], looks)
+    assert found == [[Loop(2, False)]] * 8, "the script's own are the training's"
 
 
 def test_optimizers_with_their_models_are_trained_one_after_the_other() -> None:

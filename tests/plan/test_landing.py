@@ -146,6 +146,49 @@ def test_epochs_that_are_the_last_thing_in_a_function(
     assert lines[-2:] == ["at last", "saved"] if follows else lines[-1] == "saved"
 
 
+PACKAGE = """
+import time
+import torch
+
+class Learner:
+    def __init__(self):
+        self.net, self.done = torch.nn.Linear(8, 1), 0
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
+    def learn(self, total):
+        while self.done < total:
+            self.done += 40
+            self.train()
+        print("done with", self.done)
+    def train(self):
+        for epoch in range(4):
+            for batch in range(10):
+                self.step()
+    def step(self):
+        time.sleep(0.01)
+        self.optimizer.zero_grad()
+        self.net(torch.ones(4, 8)).square().sum().backward()
+        self.optimizer.step()
+"""
+
+
+def test_a_packages_loops_are_left_where_the_script_has_none(
+    script: Callable[[str], Path],
+) -> None:
+    """A training is one call of it; what follows within it, and after it, is done."""
+    path = script("import learners\nlearners.Learner().learn(1_000_000)\nprint('saved')\n")
+    package = path.parent / "site-packages" / "learners.py"
+    package.parent.mkdir()
+    package.write_text(PACKAGE)
+    path.write_text(f"import sys\nsys.path.insert(0, {str(package.parent)!r})\n{path.read_text()}")
+    done = outpace("run", "--deadline", "9s", "--land", "train.py", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    told = re.fullmatch(r"done with (\d+)\nsaved\n", done.stdout)
+    assert told is not None, done.stdout + done.stderr
+    assert int(told[1]) < 10_000
+    assert "cannot be left" not in done.stderr
+    assert re.search(r"step \d+ of [\d,]{7,9} ", done.stderr), done.stderr
+
+
 @pytest.mark.slow
 def test_loops_that_cannot_be_left_give_one_batch_an_epoch(script: Callable[[str], Path]) -> None:
     body = textwrap.indent(EPOCHS[: EPOCHS.index("torch.save")].strip(), "    ")

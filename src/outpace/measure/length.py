@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
@@ -23,7 +24,7 @@ from outpace.measure import libraries
 from outpace.measure.expressions import DATA_LOADER, Unknown, evaluate, length_of, variable
 from outpace.measure.reached import reached
 from outpace.measure.syntax import name_of
-from outpace.seams.where import Place, is_user_file, lines_of, user_frames
+from outpace.seams.where import Place, is_package_file, is_user_file, lines_of, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
@@ -274,9 +275,9 @@ def loops_around_step() -> list[Loop]:
     """Each loop around the calling step, the innermost first; a library's is one over its steps."""
     found: list[Loop] = []
     frame: FrameType | None = sys._getframe(1)
-    parts = loops_over_parts(frame)
+    parts, looked_at = loops_over_parts(frame), training_frames(frame)
     while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
+        if frame in looked_at:
             around = [loop for loop in loops_around(frame) if loop not in parts]
             found += [turns(loop, frame) for loop in reversed(around)]
         elif (steps := libraries.steps_of(_trainer(frame))) is not None:
@@ -285,6 +286,28 @@ def loops_around_step() -> list[Loop]:
             found.append(Loop(None, False, while_=True))
         frame = frame.f_back
     return found
+
+
+def training_frames(frame: FrameType | None) -> list[FrameType]:
+    """The frames around a step whose loops are the training's, the innermost first.
+
+    The user's; and where none of these has a loop, and no trainer that can be asked is there, also those of
+    the package in between that has: a training is one call then, as ``model.learn(100_000)``.
+    """
+    users = list(user_frames(frame))
+    known = any(map(libraries.knows, _trainers(frame)))
+    if known or not users or any(map(loops_around, users)):
+        return users
+    frames = [each for each, _ in traceback.walk_stack(frame)]
+    between: list[FrameType] = []
+    for each in frames[: frames.index(users[-1]) + 1]:
+        if is_package_file(each.f_code.co_filename):
+            between.append(each)
+        elif each in users and any(map(loops_around, between)):
+            return [one for one in frames if one in users or one in between]
+        elif each in users:
+            between = []
+    return users
 
 
 def loops_over_parts(frame: FrameType | None) -> list[ast.For | ast.While]:
@@ -311,8 +334,9 @@ def phases_around(frame: FrameType | None) -> list[ast.For | ast.While]:
 
 
 def _loops_outwards(frame: FrameType | None) -> list[tuple[ast.For | ast.While, FrameType]]:
-    """The user's loops around a frame's running line, the innermost first, each with its frame."""
-    return [(loop, each) for each in user_frames(frame) for loop in reversed(loops_around(each))]
+    """The training's loops around a frame's running line, the innermost first, each with its frame."""
+    frames = training_frames(frame)
+    return [(loop, each) for each in frames for loop in reversed(loops_around(each))]
 
 
 def _counts(loop: ast.For | ast.While) -> bool:

@@ -15,6 +15,11 @@ TRANSFORMERS = ("transformers.trainer",)
 LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 
 
+def knows(trainer: Any) -> bool:
+    """Whether it is one that can be asked."""
+    return _is_of(TRANSFORMERS, trainer) or _is_of(LIGHTNING, trainer)
+
+
 def steps_of(trainer: Any) -> int | None:
     """Steps from where a trainer began, or went on from a checkpoint; None where it does not tell."""
     try:

@@ -14,9 +14,9 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.expressions import Unknown, evaluate
-from outpace.measure.length import loops_around
+from outpace.measure.length import loops_around, training_frames
 from outpace.measure.syntax import name_of, stored_in
-from outpace.seams.where import short, user_frames
+from outpace.seams.where import short
 
 Loop = ast.For | ast.While
 MORE = (ast.Gt, ast.GtE)
@@ -62,7 +62,7 @@ class Limits:
         if not self._of:
             return
         frames: dict[CodeType, FrameType] = {}
-        for frame in user_frames(sys._getframe(1)):
+        for frame in training_frames(sys._getframe(1)):
             frames.setdefault(frame.f_code, frame)
         for limit, missing in self._of:
             if limit.counts and limit.code in frames:
@@ -115,10 +115,10 @@ class _Missing:
 
 
 def limits_around(frame: FrameType | None) -> list[Limit]:
-    """Those that hold for the whole training, in the frames of the user's loops."""
+    """Those that hold for the whole training, in the frames of its loops."""
     found: list[Limit] = []
     inner = False
-    for each in reversed(list(user_frames(frame))):  # the outermost first
+    for each in reversed(training_frames(frame)):  # the outermost first
         loops = loops_around(each)
         if loops:
             own = set(each.f_code.co_varnames) if inner else set()

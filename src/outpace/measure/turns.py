@@ -27,10 +27,10 @@ from outpace.measure.length import (
     part_of_dict,
     phases_around,
     range_of,
+    training_frames,
 )
 from outpace.measure.reached import reached
 from outpace.measure.syntax import name_of
-from outpace.seams.where import user_frames
 
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
@@ -171,7 +171,7 @@ def loops_that_count(frame: FrameType | None) -> list[Counted]:
     """Those around a step, the outermost first, up to one that does not tell where it is."""
     found: list[Counted] = []
     phases = phases_around(frame)
-    for each in reversed(list(user_frames(frame))):
+    for each in reversed(training_frames(frame)):
         for loop in loops_around(each):
             if loop in phases:
                 continue

@@ -340,6 +340,9 @@ class Landing:
             return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
+        if self.waits:
+            self.waits = False
+            self.say(f"how long the script trains is known by now: {self.total():,} steps", None)
         # A changed rate is not taken back, and early on a stall looks as if it came again and again.
         early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
         return (found.low if early else found.estimate) > self.time.for_epochs()

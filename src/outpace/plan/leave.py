@@ -34,7 +34,13 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure.expressions import evaluate
-from outpace.measure.length import lines_within, loops_around, parse, phases_around
+from outpace.measure.length import (
+    lines_within,
+    loops_around,
+    parse,
+    phases_around,
+    training_frames,
+)
 from outpace.measure.syntax import name_of
 from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.no_items import Over, begin_over_none, over_of
@@ -108,7 +114,7 @@ class Exits:
 
 
 def ways_out(frame: FrameType | None, keep: int = 0) -> tuple[list[Exits], bool]:
-    """The exits of the user's loops around a frame, and whether the outermost of them has one.
+    """The exits of the training's loops around a frame, and whether the outermost of them has one.
 
     ``keep``: so many loops, from the outermost on, are not to be left: they are none of those.
     """
@@ -116,7 +122,7 @@ def ways_out(frame: FrameType | None, keep: int = 0) -> tuple[list[Exits], bool]
     last = False
     over = is_all_of_it(frame) and not keep
     phases = phases_around(frame)
-    for each in reversed(list(user_frames(frame))):  # the outermost first
+    for each in reversed(training_frames(frame)):  # the outermost first
         around = loops_around(each)
         loops, keep = around[keep:], max(0, keep - len(around))
         if loops:

@@ -24,16 +24,21 @@ BETWEEN = ("PRECALL", "PUSH_NULL")
 """instructions between a function's name and its call, besides those that make its arguments"""
 
 
-def _libraries() -> tuple[str, ...]:
-    """The standard library, this interpreter's packages, and torch wherever it is."""
-    folders = {sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")}
+def _torch() -> tuple[str, ...]:
+    """Wherever it is."""
     torch = importlib.util.find_spec("torch")
-    if torch is not None and torch.origin:
-        folders.add(os.path.dirname(torch.origin))
+    folder = os.path.dirname(torch.origin) if torch is not None and torch.origin else ""
+    return tuple(each + os.sep for each in {folder, os.path.realpath(folder)} if folder)
+
+
+def _libraries() -> tuple[str, ...]:
+    """The standard library, this interpreter's packages, and torch."""
+    folders = {sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")}
     folders |= {os.path.realpath(folder) for folder in folders}
-    return tuple(folder + os.sep for folder in folders)
+    return (*(folder + os.sep for folder in folders), *_TORCH)
 
 
+_TORCH = _torch()
 _LIBRARIES = _libraries()
 
 
@@ -52,6 +57,15 @@ def is_user_file(filename: str) -> bool:
     if generated and path.startswith(_absolute(generated) + os.sep):
         return False
     return not path.startswith(_OURS) and not path.startswith(_LIBRARIES)
+
+
+@lru_cache(maxsize=4096)
+def is_package_file(filename: str) -> bool:
+    """Whether a file is an installed package's, and neither torch's nor ours."""
+    if not any(each in filename for each in _INSTALLED):
+        return False
+    path = _absolute(filename)
+    return not path.startswith(_OURS) and not path.startswith(_TORCH)
 
 
 def _absolute(filename: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import itertools
 import math
@@ -325,6 +326,22 @@ def test_the_batches_of_a_phase_may_be_counted_asked_for_or_divided() -> None:
     assert phases == 5 * 2 * (3 + 6 + 3 + 36 - 3)
 
 
+def test_settings_with_loops_over_epochs_of_any_kind_are_no_phases() -> None:
+    weight = torch.zeros(1, requires_grad=True)
+    for _seed in range(3):
+        for name in ["sgd", "adam"]:
+            assert torch.optim.SGD([weight], lr=0.1 if name == "sgd" else 0.2)
+            for _epoch in [1, 2, 3, 4]:
+                for _batch in [1, 2, 3]:
+                    assert loops_around_step()[2] == Loop(2, False)
+        for name in ["sgd", "adam"]:
+            _rate = 0.1 if name == "sgd" else 0.2
+            bar = range(4)
+            for _epoch in bar:
+                for _batch in [1, 2, 3]:
+                    assert loops_around_step()[2] == Loop(2, False)
+
+
 def test_phases_may_be_in_a_list_of_the_scripts_or_a_dict() -> None:
     def around(parts: Any) -> list[Loop]:
         for _epoch in range(5):
@@ -383,7 +400,7 @@ def test_a_packages_loops_are_the_trainings_where_the_script_has_none(
     path = tmp_path / "site-packages" / "package.py"
     path.parent.mkdir()
     path.write_text(PACKAGE)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": "package"}
     exec(compile(PACKAGE, str(path), "exec"), names)  # noqa: S102
     found: list[Any] = []
 
@@ -398,6 +415,17 @@ def test_a_packages_loops_are_the_trainings_where_the_script_has_none(
     names["once"](lambda _: names["fit"](5, [1, 2, 3], callback))
     assert found == [two] * 30
     assert found[0] == two, "a callback of the script's is within them"
+    found.clear()
+    library = {"__name__": "another.package"}
+    searching = tmp_path / "site-packages" / "search.py"
+    searching.write_text(
+        "def search(settings, train):\n    for each in settings:\n        train()\n"
+    )
+    exec(compile(searching.read_text(), str(searching), "exec"), library)  # noqa: S102
+    search: Any = library["search"]
+    search([1, 2], lambda: None)
+    search([1, 2, 3, 4], functools.partial(names["fit"], 5, [1, 2, 3], looks))
+    assert found == [two] * 60, "who searches over trainings is none of one"
     found.clear()
     for _batch in [1, 2]:
         names["each"]([1, 2, 3, 4], looks)

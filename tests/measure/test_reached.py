@@ -87,6 +87,44 @@ def test_what_cannot_be_looked_up_lets_all_turns_pass() -> None:
     assert set(found) == {Loop(5, True), Loop(2, False)}
 
 
+def test_a_loop_of_very_many_turns_is_not_gone_through() -> None:
+    for number in range(10**12):
+        if number > 10**9:
+            continue
+        assert loops_around_step()[0] == Loop(10**12, True)
+        break
+
+
+def test_what_changes_from_turn_to_turn_decides_nothing() -> None:
+    results: list[int] = []
+    found, best = list[Loop](), 0
+    for fold in range(5):
+        if fold < len(results) or fold in results:
+            continue
+        found += loops_around_step()[:1]
+        results.append(fold)
+    for epoch in range(5):
+        if epoch > best + 2:
+            break
+        found += loops_around_step()[:1]
+        best = epoch
+    assert found == [Loop(5, True)] * 10
+
+
+def test_folds_that_are_numbered_from_one_on() -> None:
+    found: list[Loop] = []
+    for fold, _part in enumerate("abcde", start=1):
+        if fold not in [5, 6]:
+            continue
+        found += loops_around_step()[:1]
+    for fold in range(5):
+        if fold == 7 - fold:  # never, by what can be looked up
+            continue
+        found += loops_around_step()[:1]
+    assert Loop(0, False) not in found
+    assert Loop(0, True) not in found
+
+
 @pytest.mark.parametrize("folds", [[0], [1, 4], [0, 1, 2, 3, 4]])
 def test_how_far_a_training_is_that_leaves_folds_out(folds: list[int]) -> None:
     turns, told = Turns(), []

@@ -624,6 +624,7 @@ def test_loops_that_are_not_to_be_left() -> None:
     assert done == [(fold, epoch) for fold in range(3) for epoch in range(2)]
 
 
+KEEPER = "def keep(model):\n    torch.save(model, path)"
 SAVER = "def save_model():\n    torch.save(model, path)"
 
 
@@ -645,6 +646,10 @@ SAVER = "def save_model():\n    torch.save(model, path)"
         (f"if epoch == epochs - 1:\n        torch.save(model, path)\n{SAVER}", True),
         (f"if epoch == epochs - 1:\n        torch.save(model, path)\n{SAVER}\nsave_model()", False),
         ("if epoch == epochs - 1:\n        torch.save(model, path)\nnp.save(path, loss)", True),
+        (
+            f"keep(model)\n    if epoch == epochs - 1:\n        torch.save(model, path)\n{KEEPER}",
+            False,
+        ),
         ("if epoch == epochs - 1:\n        torch.save(model, path)\nfig.save(path)", True),
     ],
 )

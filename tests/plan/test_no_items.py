@@ -184,6 +184,7 @@ def test_a_data_loader_runs_dry_by_itself() -> None:
         ("cycle(loader)", True),
         ("itertools.cycle(loader)", True),
         ("batches(loader)", False),
+        ("zip(loader, itertools.repeat(1))", False),
         ("shared", True),
     ):
         loop = ast.parse(f"for x in {text}:\n    pass").body[0]

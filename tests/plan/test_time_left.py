@@ -149,6 +149,16 @@ def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: boo
     )
 
 
+def test_a_library_that_validates_once_more_is_reckoned_with_once() -> None:
+    """What is forecast of all epochs has the last validation already."""
+    time = left()
+    epochs = time.for_epochs()
+    ending = time.ending()
+    time.outlook.judged_by_library = True
+    assert time.for_epochs() == epochs
+    assert time.ending() == ending, "its epochs end with one"
+
+
 def test_on_a_machine_that_has_slowed_down_a_validation_takes_longer() -> None:
     time = left(budget=10.0)  # so short that only the least is left free
     pace = time.outlook.pace

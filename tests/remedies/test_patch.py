@@ -91,6 +91,12 @@ def test_a_feed_that_no_diff_can_show_leaves_the_one_before() -> None:
     assert both == patch(("prefetch", {}), script=script) != script
 
 
+def test_there_is_no_room_where_there_is_no_feed() -> None:
+    """On few threads alone the script would be slower."""
+    script = SCRIPT.replace('for x in tqdm(loader, desc="epoch")', "for x in draws(loader)")
+    assert patch(("prefetch", {"compute_threads": 1}), script=script) == script
+
+
 def test_the_last_number_of_threads_is_in_force() -> None:
     several: list[tuple[str, Settings]] = [
         ("threads", {"threads": 3}),

@@ -499,3 +499,29 @@ def test_epochs_of_an_iterator_that_lasts() -> None:
         assert (record.length, record.stepped, record.steps) == (6, 3, 18)
         assert not host.broken
     assert [number for number, each in enumerate(clean) if not each and number] == [6, 12, 18]
+
+
+class Short(Sampler[list[int]]):
+    """Tells one batch less than it gives."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[number] for number in range(6)])
+
+
+def test_an_epoch_of_more_batches_than_were_told_is_one() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with hosted() as host:
+        host.most_in_group = 1
+        loader = DataLoader(TensorDataset(torch.ones(6, 2)), batch_sampler=Short())
+        for _epoch in range(4):
+            for (x,) in loader:
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+        loaded = training_loader(host)
+        assert loaded is not None
+        assert (loaded[1].stepped, loaded[1].steps) == (3, 18)

@@ -32,6 +32,8 @@ class Course:
         """steps of earlier loops"""
         self.outermost: Place = ()
         """the loop that the newest step is in, and how it was come to"""
+        self._again_at = 0
+        """steps at which loops are looked for again, as long as none was found"""
         self._place: Place = ()
         """where the step was when they were read"""
 
@@ -52,7 +54,9 @@ class Course:
         if steps < 2:
             return False
         if not self.loops:
-            self._read(steps, self.before)
+            if steps >= self._again_at:  # not at each step, should there be none
+                self._again_at = 2 * steps
+                self._read(steps, self.before)
         elif (told := total()) is not None and steps > told and place_of_step() != self._place:
             self._read(steps, steps - 1)
             return True

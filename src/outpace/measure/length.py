@@ -18,6 +18,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 import psutil
+import torch
 from torch.optim import Optimizer
 
 from outpace.measure import libraries
@@ -32,6 +33,7 @@ SIZED = (list, tuple, dict)
 SPLITTERS = ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold", "TimeSeriesSplit")
 """of scikit-learn, whose first argument is the number of folds"""
 PARTS_OF_DICT = ("items", "values", "keys")
+OPTIMIZERS = frozenset(name for name, kind in vars(torch.optim).items() if isinstance(kind, type))
 MOST_PHASES, MOST_INSIDE = 4, 2
 """of an epoch; loops within one of them: over batches, and over parts of a batch"""
 UNSURE_S = 2.0
@@ -117,7 +119,9 @@ def _reached(loop: ast.For, frame: FrameType, count: int) -> Sequence[int]:
     """Which of so many turns come to the line that runs, where that can be told by the loop's variable."""
     over, target = bare(loop.iter), loop.target
     numbered = isinstance(over, ast.Call) and name_of(over.func) == "enumerate"
-    if numbered and isinstance(target, ast.Tuple):
+    if isinstance(over, ast.Call) and numbered and isinstance(target, ast.Tuple):
+        if len(over.args) != 1 or over.keywords:
+            return range(count)
         target = target.elts[0]
     if not isinstance(target, ast.Name):
         return range(count)
@@ -288,11 +292,21 @@ def loops_around_step() -> list[Loop]:
     return found
 
 
+def by_code(frame: FrameType | None) -> dict[CodeType, FrameType]:
+    """A frame and its callers by the code that they run, of several the innermost."""
+    found: dict[CodeType, FrameType] = {}
+    while frame is not None:
+        found.setdefault(frame.f_code, frame)
+        frame = frame.f_back
+    return found
+
+
 def training_frames(frame: FrameType | None) -> list[FrameType]:
     """The frames around a step whose loops are the training's, the innermost first.
 
     The user's; and where none of these has a loop, and no trainer that can be asked is there, also those of
-    the package in between that has: a training is one call then, as ``model.learn(100_000)``.
+    the innermost package that has: a training is one call then, as ``model.learn(100_000)``. What calls it,
+    as a search over settings does, is none of it.
     """
     users = list(user_frames(frame))
     known = any(map(libraries.knows, _trainers(frame)))
@@ -300,14 +314,16 @@ def training_frames(frame: FrameType | None) -> list[FrameType]:
         return users
     frames = [each for each, _ in traceback.walk_stack(frame)]
     between: list[FrameType] = []
+    package: str | None = None
     for each in frames[: frames.index(users[-1]) + 1]:
+        if each in users and between:
+            break
         if is_package_file(each.f_code.co_filename):
-            between.append(each)
-        elif each in users and any(map(loops_around, between)):
-            return [one for one in frames if one in users or one in between]
-        elif each in users:
-            between = []
-    return users
+            own = str(each.f_globals.get("__name__", "")).partition(".")[0]
+            if own == package or (package is None and loops_around(each)):
+                package = own
+                between.append(each)
+    return [each for each in frames if each in users or each in between] if between else users
 
 
 def loops_over_parts(frame: FrameType | None) -> list[ast.For | ast.While]:
@@ -326,9 +342,9 @@ def phases_around(frame: FrameType | None) -> list[ast.For | ast.While]:
         del around[0]
     found = []
     for number, (loop, each) in enumerate(around[:-1]):
-        inside = [one for one, _ in around[:number] if one not in found]
-        batches = len(inside) <= MOST_INSIDE and not any(map(_counts, inside))
-        if batches and is_over_phases(loop, each):
+        inside = [one for one in around[:number] if one[0] not in found]
+        batches = len(inside) <= MOST_INSIDE and not any(_counts(*one) for one in inside)
+        if batches and is_over_phases(loop, each) and not _begins_training(loop):
             found.append(loop)
     return found
 
@@ -339,7 +355,16 @@ def _loops_outwards(frame: FrameType | None) -> list[tuple[ast.For | ast.While, 
     return [(loop, each) for each in frames for loop in reversed(loops_around(each))]
 
 
-def _counts(loop: ast.For | ast.While) -> bool:
+def _begins_training(loop: ast.For | ast.While) -> bool:
+    """Whether an optimizer is made in a loop's body, by its name or by a function's that makes one."""
+    nodes = (part for statement in loop.body for part in ast.walk(statement))
+    names = (name_of(node.func) for node in nodes if isinstance(node, ast.Call))
+    return any(
+        name in OPTIMIZERS or ("optim" in name.lower() and "step" not in name) for name in names
+    )
+
+
+def _counts(loop: ast.For | ast.While, frame: FrameType) -> bool:
     """Whether a loop is over no batches. Over them is a range as long as data, or a ``while`` that asks for
     the next one.
     """
@@ -348,7 +373,13 @@ def _counts(loop: ast.For | ast.While) -> bool:
             _calls(each, "next") for statement in loop.body for each in ast.walk(statement)
         )
     over = _unwrapped(loop.iter)
-    return is_range(over) and len(over.args) < 3 and not any(map(_sizes, ast.walk(over)))
+    if is_range(over):
+        return len(over.args) < 3 and not any(map(_sizes, ast.walk(over)))
+    try:
+        found = items_of(over, frame) if isinstance(over, ast.Name) else None
+    except Exception:
+        return False
+    return type(found) is range and found.step == 1
 
 
 def _sizes(node: ast.AST) -> bool:

@@ -17,7 +17,7 @@ LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.tra
 
 def knows(trainer: Any) -> bool:
     """Whether it is one that can be asked."""
-    return _is_of(TRANSFORMERS, trainer) or _is_of(LIGHTNING, trainer)
+    return trainer is not None and (_is_of(TRANSFORMERS, trainer) or _is_of(LIGHTNING, trainer))
 
 
 def steps_of(trainer: Any) -> int | None:

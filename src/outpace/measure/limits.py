@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.expressions import Unknown, evaluate
-from outpace.measure.length import loops_around, training_frames
+from outpace.measure.length import by_code, loops_around, training_frames
 from outpace.measure.syntax import name_of, stored_in
 from outpace.seams.where import short
 
@@ -61,9 +61,7 @@ class Limits:
         """So many steps are over."""
         if not self._of:
             return
-        frames: dict[CodeType, FrameType] = {}
-        for frame in training_frames(sys._getframe(1)):
-            frames.setdefault(frame.f_code, frame)
+        frames = by_code(sys._getframe(1))
         for limit, missing in self._of:
             if limit.counts and limit.code in frames:
                 missing.note(steps, missing_for(limit, frames[limit.code]))

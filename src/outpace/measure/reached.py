@@ -34,29 +34,45 @@ Guard = tuple[ast.expr, bool]
 """a test, and what it gives where the line is come to"""
 
 
-def reached(loop: ast.For, frame: FrameType, name: str, items: Sequence[Any]) -> list[int]:
+def reached(loop: ast.For, frame: FrameType, name: str, items: Sequence[Any]) -> Sequence[int]:
     """The numbers of the items with which a loop comes to the line that runs in its frame. ``name``: of the
     variable that is one of ``items``.
     """
-    everything = list(range(len(items)))
+    everything: Sequence[int] = range(len(items))
     if len(items) > MOST_ITEMS or not all(type(each) in PLAIN for each in items):
         return everything
     guards = [
         (test, wanted)
         for test, wanted in guards_of(loop, frame.f_lineno)
-        if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(test))
+        if name in (named := _names_in(test)) and not (named - {name}) & changed_in(loop)
     ]
     for test, wanted in guards:
         try:
             passes = [holds(test, frame, {name: items[number]}) is wanted for number in everything]
         except Exception:
             continue
-        everything = [number for number, each in zip(everything, passes, strict=True) if each]
+        left = [number for number, each in zip(everything, passes, strict=True) if each]
+        everything = left or everything  # the turn that runs does come here
     if is_last(loop, frame):
         with contextlib.suppress(Unknown):
             now = variable(frame, name)
             return [number for number in everything if items[number] == now and type(now) in PLAIN]
     return everything
+
+
+def changed_in(loop: ast.For) -> set[str]:
+    """Names that a loop's body gives another value, or whose methods it calls, as ``done.append(fold)``."""
+    found: set[str] = set()
+    for node in (part for statement in loop.body for part in ast.walk(statement)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found |= _names_in(node.func.value)
+        elif isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+            found |= _names_in(node)
+    return found
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def is_last(loop: ast.For, frame: FrameType) -> bool:

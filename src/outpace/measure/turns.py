@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from outpace.measure.expressions import Unknown, evaluate, length_of, variable
 from outpace.measure.length import (
     bare,
+    by_code,
     count_of,
     is_range,
     items_of,
@@ -118,10 +119,7 @@ class Turns:
 
     def _turn(self, frame: FrameType | None) -> int | None:
         """Of the innermost of the loops, counted through all of them."""
-        frames: dict[CodeType, FrameType] = {}
-        while frame is not None:
-            frames.setdefault(frame.f_code, frame)
-            frame = frame.f_back
+        frames = by_code(frame)
         return turn_of([(loop, frames.get(loop.code)) for loop in self.loops])
 
     def per_turn(self) -> float | None:
@@ -212,7 +210,9 @@ def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
     return Counted(frame.f_code, lines_within(loop), name.id, len(turns), index)
 
 
-def _of_those(index: Callable[[Any], int | None], turns: list[int]) -> Callable[[Any], int | None]:
+def _of_those(
+    index: Callable[[Any], int | None], turns: Sequence[int]
+) -> Callable[[Any], int | None]:
     """Turns counted without those that leave the step out."""
     places = {turn: place for place, turn in enumerate(turns)}
 

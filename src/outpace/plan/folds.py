@@ -135,7 +135,7 @@ class Folds:
         if of < 2 or not are_trainings(inside) or lines == self._epochs:
             self.loops, self.of, self.at, self._lines = 0, 1, 0, ()
             return bool(before)
-        at = position(loops)
+        at = position([(loop, each) for loop, each in loops if loop not in parts])
         if at is None and before == lines:  # by those that were met
             others = begins.after_one_gone and not begins.goes_on
             at = min(self.at + (made == self._made or others), of - 1)

@@ -14,9 +14,9 @@ import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from outpace.measure.length import library_ends
-from outpace.measure.syntax import name_of
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, steps_between
@@ -26,7 +26,7 @@ from outpace.plan.folds import Folds
 from outpace.plan.leave import Exits, follow, loops_of, saves, saves_last_only, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.newest_loss import NewestLoss
-from outpace.plan.no_items import STARTS_AGAIN
+from outpace.plan.no_items import starts_again
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import Saved, bytes_learnt, is_sharded, write_checkpoint
@@ -44,6 +44,8 @@ FAR_TOO_LONG = 3.0
 """times the time that the script would take for it to be told by one block"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
+LOOK_S = 10.0
+"""that are left at least where the last of several trainings looks ahead once more"""
 DISK_BYTES_PER_S = 100e6
 """that a checkpoint is written with at the least: a hard disk, or a folder over a network"""
 LAST = 1.5
@@ -284,7 +286,10 @@ class Landing:
             return  # there is little time, and that is not the end
         left = max(0.0, self.time.for_steps())
         used = self.time.elapsed() / (self.time.elapsed() + left)
-        if not self.looked_ahead and used >= SAVE_AT:
+        soon = (
+            self.time.saved_s is not None and left < LOOK_S
+        )  # a training before it has told as much
+        if not self.looked_ahead and used >= SAVE_AT and not soon:
             self.looked_ahead = True
             self.stood_s()
             exit_s = self.to_end()
@@ -551,12 +556,13 @@ class Landing:
 
     def ends_dry(self, exits: Exits) -> bool:
         """Whether a frame's loops end as their loader gives no more; who asks by `next` may not see that."""
-        return self.outlook.epoch() is not None and ends_with_loader(exits.loops[-1])
+        dry = ends_with_loader(exits.loops[-1], exits.frame)
+        return self.outlook.epoch() is not None and dry
 
     def runs_dry(self, exits: list[Exits]) -> bool:
         """Whether the only loop ends by itself, as it draws from a loader that gives no more."""
-        loops = loops_of(exits)
-        return self.outlook.epoch() is not None and len(loops) == 1 and ends_with_loader(loops[0])
+        only = len(loops_of(exits)) == 1 and ends_with_loader(exits[0].loops[0], exits[0].frame)
+        return self.outlook.epoch() is not None and only
 
     def left_loops(self) -> None:
         """The script's own ending begins, in which loaders give all that they have, and what it trains then
@@ -581,7 +587,8 @@ class Landing:
     def why_it_goes_on(self, exits: list[Exits]) -> tuple[str, str | None]:
         """What is told where the loop around the training could not be left."""
         loops = loops_of(exits)
-        dry = self.outlook.epoch() is not None and not (loops and not ends_with_loader(loops[-1]))
+        ends = not exits or ends_with_loader(exits[-1].loops[-1], exits[-1].frame)
+        dry = self.outlook.epoch() is not None and ends
         if not (dry or self.inner_only):
             hint = LINE_AFTER if loops else "set the library's loop fewer steps"
             return "the loop around the steps cannot be left: it goes on, at rate zero", hint
@@ -590,11 +597,10 @@ class Landing:
         return f"{what} cannot be left: each epoch gives one more step, at rate zero", hint
 
 
-def ends_with_loader(loop: ast.For | ast.While) -> bool:
+def ends_with_loader(loop: ast.For | ast.While, frame: FrameType) -> bool:
     """Whether a loop ends where its loader gives no more: not a ``while`` that asks for batches itself, nor
     one over what begins with the loader again.
     """
     if isinstance(loop, ast.While):
         return False
-    calls = (each for each in ast.walk(loop.iter) if isinstance(each, ast.Call))
-    return not any(STARTS_AGAIN.search(name_of(each.func)) for each in calls)
+    return not starts_again(loop.iter, frame)

@@ -50,8 +50,7 @@ from outpace.seams.where import first_line, is_user_file, user_frames
 Loop = ast.For | ast.While
 ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 """in which a statement that is the last has none to follow"""
-DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
-FUNCTIONS = (*DEFINED, ast.Lambda)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 """which may call something again and again"""
 SAVES = re.compile(
@@ -123,6 +122,7 @@ def ways_out(frame: FrameType | None, keep: int = 0) -> tuple[list[Exits], bool]
     over = is_all_of_it(frame) and not keep
     phases = phases_around(frame)
     for each in reversed(training_frames(frame)):  # the outermost first
+        over = over and is_user_file(each.f_code.co_filename)  # a package's callers may go on
         around = loops_around(each)
         loops, keep = around[keep:], max(0, keep - len(around))
         if loops:
@@ -404,53 +404,44 @@ def saves_last_only(exits: list[Exits]) -> bool:
     """Whether a script saves what is learnt in the last turn alone of the outermost loop that is to be left,
     which is not to be: ``if epoch == epochs - 1: torch.save(...)``.
     """
-    if not exits:
+    if not exits or not is_user_file(exits[0].frame.f_code.co_filename):
         return False
     outermost = exits[0].loops[0]
     counters = _names_in(outermost.target if isinstance(outermost, ast.For) else outermost.test)
-    nodes = {id(node): node for loop in loops_of(exits) for node in ast.walk(loop)}.values()
     lasts = [
         node
-        for node in nodes
+        for loop in loops_of(exits)
+        for node in ast.walk(loop)
         if isinstance(node, ast.If)
         and _is_last(node.test)
         and (not counters or counters & _names_in(node.test))
     ]
     then = {id(part) for node in lasts for each in node.body for part in ast.walk(each)}
-    saves = [id(node) for node in nodes if _is_save(node)]
-    return bool(saves) and then.issuperset(saves) and not _saves_after(exits[0])
+    saves = [id(node) for node in _calls_that_save(exits[-1].frame)]
+    return bool(saves) and then.issuperset(saves)
 
 
 def _names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _saves_after(outermost: Exits) -> bool:
-    """Whether what comes after the loops saves, or a function of the user's that is called there."""
-    callers = list(user_frames(outermost.frame))[1:]
-    places = [(outermost.frame, outermost.loops[0].lineno), *((c, c.f_lineno) for c in callers)]
-    for frame, line in places:
-        statements = [each for each in _after(frame, line) if not isinstance(each, FUNCTIONS)]
-        done: list[ast.AST] = [*statements, *map(_function_of, _called(statements, frame))]
-        if any(_is_save(node) for each in done for node in ast.walk(each)):
-            return True
-    return False
-
-
-def _function_of(code: CodeType) -> ast.AST:
-    """The statement that defines a function; an empty module where it cannot be found."""
-    nothing = ast.Module([], [])
-    for node in ast.walk(parse(code.co_filename) or nothing):
-        if isinstance(node, DEFINED) and first_line(node) == code.co_firstlineno:
-            return node
-    return nothing
+def _calls_that_save(frame: FrameType) -> Iterator[ast.AST]:
+    """In the files of the user's that are running, but not within functions that are called for it."""
+    trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
+    left: list[ast.AST] = [tree for tree in dict.fromkeys(trees) if tree is not None]
+    while left:
+        node = left.pop()
+        if not (isinstance(node, FUNCTIONS) and SAVES.fullmatch(getattr(node, "name", ""))):
+            left += ast.iter_child_nodes(node)
+        if _is_save(node):
+            yield node
 
 
 def _is_save(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not SAVES.fullmatch(name_of(node.func)):
         return False
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    return not (isinstance(owner, ast.Name) and OTHER_SAVES.match(owner.id))
+    return not (isinstance(owner, ast.Name) and OTHER_SAVES.fullmatch(owner.id))
 
 
 def _is_last(test: ast.expr) -> bool:

@@ -100,9 +100,22 @@ def _names(part: ast.AST) -> set[str]:
 
 def is_loader(over: ast.expr, frame: FrameType) -> bool:
     """Whether it is a DataLoader that is iterated over, whatever is around it that ends with it."""
+    return names_loader(over, frame) and not starts_again(over, frame)
+
+
+def starts_again(over: ast.expr, frame: FrameType) -> bool:
+    """Whether a function that is given a DataLoader goes through it again and again, by its name."""
+    return any(
+        STARTS_AGAIN.search(name_of(part.func))
+        and any(names_loader(given, frame) for given in part.args)
+        for part in ast.walk(over)
+        if isinstance(part, ast.Call)
+    )
+
+
+def names_loader(over: ast.expr, frame: FrameType) -> bool:
+    """Whether a DataLoader is in it."""
     for part in ast.walk(over):
-        if isinstance(part, ast.Call) and STARTS_AGAIN.search(name_of(part.func)):
-            return False
         if isinstance(part, ast.Name | ast.Attribute):
             try:
                 value = evaluate(part, frame)

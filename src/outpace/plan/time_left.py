@@ -78,9 +78,8 @@ class TimeLeft:
 
     def judging(self, *, epochs_too: bool = True) -> float:
         """What the script judges by after the last step."""
-        epochs_too = epochs_too and self.outlook.epoch() is not None
-        last = epochs_too and not self.outlook.only_within
-        judges = last or self.outlook.judged_by_library
+        within = self.outlook.epoch() is None or self.outlook.only_within
+        judges = epochs_too and (not within or self.outlook.judged_by_library)
         return self.at_the_end() + (self.validating() if judges else 0.0)
 
     def late(self, *, epochs_too: bool = True) -> float:

@@ -41,7 +41,7 @@ def patched(
     for each, settings in sorted(chosen, key=lambda pair: ORDER.get(pair[0], 0)):
         there = placed(evidence, source, text, name)
         if each in FEEDS and each not in feeds[-1:]:
-            text = edit_room(text, settings, there)
+            text = edit_room(text, settings, there) if feeds else text
         else:
             text = remedy(each).edit(text, there, settings)
     return text

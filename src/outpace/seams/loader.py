@@ -468,6 +468,7 @@ class LoaderSeam:
                 batch = original(iterator)
         except StopIteration:
             host.drawn.ran_dry(record)
+            record.ended_after_all()
             if record.trains:
                 phases.idle = "epoch_end"
             raise
@@ -488,9 +489,11 @@ class LoaderSeam:
         else:
             self.host.judging.update(code for code, _ in lines_of(sys._getframe(1)))
         self.host.dirty = True
+        before = record.begun, record.steps, record.stepped
         record.begin_epoch(self.host.steps)
         record.drawn_from(iterator)
         record.turn_to(iterator, anew=True)
+        record.unasked = before
 
     def note(self, record: Record, batch: Any, waited: int) -> None:
         """Keep what is known of a batch that was just given."""

@@ -129,6 +129,10 @@ class Record:
     """batches given in the running step"""
     begun: int | None = 0
     """steps of the training before this epoch; None where its end may go by unseen"""
+    unasked: tuple[int | None, int, int] | None = None
+    """of an epoch whose iterator was not asked for: `begun`, `steps` and `stepped` before it"""
+    longer: bool = False
+    """epochs have more batches than it tells"""
     steps: int = 0
     """of the training, in its epochs that are over"""
     stepped: int = 0
@@ -192,8 +196,14 @@ class Record:
         whose iterator was not asked for then: it was made before, or has given all that an epoch has.
         """
         if self.given:
-            return self.length is not None and self.given >= self.length
+            return not self.longer and self.length is not None and self.given >= self.length
         return self.begun is not None and steps > self.begun
+
+    def ended_after_all(self) -> None:
+        """An epoch is over whose iterator has no more: it had but some batches more than it had told."""
+        if self.unasked is not None:
+            self.begun, self.steps, self.stepped = self.unasked
+            self.unasked, self.longer = None, True
 
     def mistaken(self) -> None:
         """Where its line was all that told that it trains: it does not."""
@@ -210,6 +220,7 @@ class Record:
                 self.stepped += 1
             self.begun, self.running = steps, None
         self.epochs += 1
+        self.unasked = None
         self._lay_by()
         self.given, self.ahead, self.mixed, self.counted = 0, 0, False, None
 

@@ -306,7 +306,8 @@ def begin_momenta(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         if group.get("fused") and group.get("momentum") and not group.get("dampening"):
             for weight in group["params"]:
-                if optimizer.state[weight].get("momentum_buffer") is None:
+                learns = weight.requires_grad
+                if learns and optimizer.state[weight].get("momentum_buffer") is None:
                     optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight).detach()
 
 

@@ -2,10 +2,11 @@
 
     python bench/truth/advice.py [--only parse_json] [--time 60s] [--output bench/truth/ADVICE.md]
 
-The largest dose of a case is taken. Harmful is a remedy that is predicted to gain and measures less
-than 0.97x; surely so where its whole interval is below 1. Such a trial costs a tuning its time, and a
-reader of `diagnose` who believes it more than that. What is done is kept in .outpace/truth, so that a
-run that was stopped goes on, by the same code of outpace.
+The largest dose of a case is taken. A remedy is advised where its predicted gain is 1 or more in its whole
+interval; others are tried for what they may give. Harmful is one that is predicted to gain and measures less
+than 0.97x; surely so where its whole interval is below 1. Such a trial costs a tuning its time, and a reader
+of `diagnose` who believes it, where it is advised, more than that. What is done is kept in .outpace/truth,
+so that a run that was stopped goes on, by the same code of outpace.
 """
 
 from __future__ import annotations
@@ -43,9 +44,20 @@ def harmful(trial: dict[str, Any]) -> bool:
     return bool(trial["predicted"]["speedup"] > 1 and trial["measured"]["speedup"] < HARMFUL)
 
 
+def advised(trial: dict[str, Any]) -> bool:
+    """Whether `diagnose` would say so."""
+    return bool(trial["predicted"]["speedup"] > 1 and trial["predicted"]["low"] >= 1)
+
+
 def surely(trial: dict[str, Any]) -> bool:
     """Whether it does harm beyond the noise."""
     return bool(harmful(trial) and trial["measured"]["high"] < 1)
+
+
+def counts(trials: list[dict[str, Any]]) -> str:
+    """How many do harm."""
+    lost, sure = sum(map(harmful, trials)), sum(map(surely, trials))
+    return f"{lost} of {len(trials)} measured below {HARMFUL}x, {sure} with all of the interval below 1"
 
 
 def table(trials: list[dict[str, Any]], tuned: int, failed: list[str]) -> str:
@@ -53,6 +65,8 @@ def table(trials: list[dict[str, Any]], tuned: int, failed: list[str]) -> str:
     errors = [abs(math.log(t["predicted"]["speedup"] / t["measured"]["speedup"])) for t in trials]
     middle = statistics.median(errors) if errors else math.nan
     machine = describe()
+    told = [trial for trial in trials if advised(trial)]
+    others = [trial for trial in trials if not advised(trial)]
     lines = [
         "# What is advised, tried",
         "",
@@ -61,18 +75,21 @@ def table(trials: list[dict[str, Any]], tuned: int, failed: list[str]) -> str:
         "",
         f"{machine.cpu}, {machine.cores} cores, {date.today()}: {tuned} scripts.",
         "",
-        f"Predicted to gain, measured below {HARMFUL}x: {sum(map(harmful, trials))} of {len(trials)}.",
-        f"With all of the interval below 1 too: {sum(map(surely, trials))} of {len(trials)}.",
+        f"Advised: {counts(told)}.",
+        f"Tried for what they may give: {counts(others)}.",
         f"Median of abs(ln(predicted / measured)): {middle:.2f}.",
         "",
-        "| case | remedy | predicted | measured | harmful |",
-        "| --- | --- | --- | --- | --- |",
+        "| case | remedy | predicted | measured | advised | harmful |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for trial in trials:
-        gain = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format(**trial["measured"])
+        form = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format
+        gain, predicted = form(**trial["measured"]), form(**trial["predicted"])
         harm = "surely" if surely(trial) else "yes" if harmful(trial) else ""
-        predicted = f"{trial['predicted']['speedup']:.2f}x"
-        lines.append(f"| {trial['case']} | {trial['remedy']} | {predicted} | {gain} | {harm} |")
+        yes = "yes" if advised(trial) else ""
+        lines.append(
+            f"| {trial['case']} | {trial['remedy']} | {predicted} | {gain} | {yes} | {harm} |"
+        )
     if failed:
         lines += ["", f"Failed: {', '.join(failed)}."]
     return "\n".join(lines) + "\n"

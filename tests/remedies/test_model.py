@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_setup
+
 import msgspec
 import pytest
 
@@ -13,7 +15,7 @@ from outpace.remedies.bf16 import Bf16
 from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.model import PRIORS, predicted_gain, step_time
-from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.tune.data_plan import SMALLEST
 from outpace.tune.propose import candidates
 from tests.remedies.some_evidence import IMAGES
@@ -148,3 +150,25 @@ def test_images_that_are_decoded_small_spare_their_resizing_too() -> None:
         kept = Setup(scaled=True, decoded_bytes=2**40)
         assert step_time(facts, kept) == step_time(facts, Setup(decoded_bytes=2**40))
     assert 1.0 < gains[0] < gains[1] < gains[2]
+
+
+def test_samples_that_python_makes_are_made_beside_no_step_by_a_thread() -> None:
+    """Each of the step's operations waits for the interpreter; a few long ones hardly do."""
+    feed = replace_setup(AS_IS, feed=Feed(executor="ahead", prefetch=3))
+
+    def seconds(held: float | None, operations: int, setup: Setup = feed) -> float:
+        facts = replace(
+            IMAGES,
+            input=replace(IMAGES.input, held=held, workers=0),
+            compute=replace(IMAGES.compute, operations=operations, device="cuda"),
+        )
+        return step_time(facts, setup).seconds
+
+    beside = seconds(None, 500)
+    assert seconds(0.0, 500) == beside
+    assert seconds(0.02, 500) < 1.05 * beside
+    assert seconds(1.0, 2) < 1.5 * beside
+    in_turn = seconds(1.0, 500, AS_IS)
+    assert seconds(1.0, 500) == pytest.approx(in_turn, rel=0.1)
+    processes = replace_setup(AS_IS, feed=Feed(executor="processes", workers=1))
+    assert seconds(1.0, 500, processes) == seconds(None, 500, processes)

@@ -68,6 +68,8 @@ class Input(msgspec.Struct, frozen=True):
     fetch_cpu_s: float = 0.0
     again_s: float | None = None
     """the same of samples that were drawn before, as in all epochs but the first; None where it is no less"""
+    held: float | None = None
+    """share of making a batch in which no other thread can run Python; None where it was not tried"""
     collate_s: float = 0.0
     decode_s: float = 0.0
     """part of a batch's fetch spent in image decoding"""

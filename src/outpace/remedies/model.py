@@ -3,10 +3,11 @@
 A step needs its batch made (F seconds, of which F_cpu on a CPU) and the rest done (C, C_cpu):
 
     one after the other      T = F + C
-    batches made ahead       T = max(F / w, C, (F_cpu + C_cpu) / cores)
+    batches made ahead       T = max(F / w, C + H, (F_cpu + C_cpu) / cores)
 
-with w workers that make whole batches. The last term is what few cores give: workers and compute
-compete for them. Where the step's threads alone use all cores and sleep while they wait,
+with w workers that make whole batches, and H the time in which a thread of the same process that makes
+them keeps the interpreter from the step; none for processes. The last term is what few cores give:
+workers and compute compete for them. Where the step's threads alone use all cores and sleep while they wait,
 
     T = C + (1 - s) F_cpu / w,    s = 0.85 (cores - w) / threads
 
@@ -33,6 +34,8 @@ SHARING = 0.85
 SPINNING = 1.3
 SPINNING_ERROR = 0.5
 """a step beside makers of batches that never rest, on full cores with spinning threads: 1.1 to 2.1 seen"""
+SWITCH_S = 0.005
+"""after which a thread gives up Python's interpreter to another that waits for it, as it comes"""
 STALL_S = 0.01
 """for which each batch that is made keeps a core from a step, at the least: all its threads wait for that"""
 SCALING = 0.7
@@ -108,7 +111,7 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     if feed.executor == "threads":
         made = (fetch - fetch_cpu) / workers + fetch_cpu / threads_speedup(min(workers, cores))
         workers = min(workers, cores)
-    seconds = max(made, compute, (fetch_cpu + compute_cpu) / cores)
+    seconds = max(made, compute + kept_waiting(evidence, setup), (fetch_cpu + compute_cpu) / cores)
     if not crowded(evidence, workers, setup.threads):
         return StepTime(seconds, max(OVERLAP_ERROR, compute_error))
     if not setup.passive:
@@ -120,6 +123,18 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     speed = SHARING * max(0, cores - workers) / threads
     seconds = max(seconds, compute + (1 - speed) * fetch_cpu / workers)
     return StepTime(seconds, max(CONTENTION_ERROR, compute_error))
+
+
+def kept_waiting(evidence: Evidence, setup: Setup) -> float:
+    """Seconds that a step waits for the interpreter while a thread beside it makes batches in Python.
+
+    Each operation that the step calls from Python lets the thread have it, which gives it up only after
+    `SWITCH_S`: so while samples are made the step hardly goes on, unless its operations are few and long.
+    """
+    if setup.feed.executor not in ("ahead", "threads") or not evidence.input.held:
+        return 0.0
+    _, cpu = fetch_time(evidence, setup)
+    return min(evidence.input.held * cpu, SWITCH_S * evidence.compute.operations)
 
 
 def crowded(evidence: Evidence, makers: int, threads: int | None = None) -> bool:

@@ -30,6 +30,7 @@ from outpace.measure.statistics import median
 from outpace.seams.generators import generators_kept, moved, states_taken
 from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
+from outpace.serve.interpreter import share_held
 from outpace.serve.length_of import length_of
 from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import none_opened
@@ -44,6 +45,8 @@ KNOWN = (
 """samplers that make all of an epoch's order as it begins; but for one that gives samples again at random"""
 TRIED, BY_ONE = 6, 2
 """samples that are drawn twice, and those that one of torch's threads draws too"""
+HELD_S = 0.2
+"""of samples that are drawn to see whether other threads run meanwhile"""
 MADE, MAKING_S = 4, 1.0
 """batches that are made here, and seconds after which it is enough"""
 
@@ -65,6 +68,8 @@ class Probe:
     """that a sample takes which is drawn here first: the longest of a few, as others may be kept already"""
     again_s: float | None = None
     """that a sample takes which was drawn before"""
+    held: float | None = None
+    """share of it in which no other thread can run Python; of samples that are collated as a batch"""
 
 
 def has_own_sampler(loader: DataLoader[Any]) -> bool:
@@ -106,6 +111,9 @@ def probe(loader: DataLoader[Any], *, slices: bool = True, workers: bool = True)
             again.append(perf_counter() - begun)
             same = same and same_bits(one, other)
         found.again_s = median(again)
+        if workers and slices:
+            few = indices[: max(2, int(HELD_S / max(found.again_s, 1e-6)))]
+            found.held = share_held(lambda: fetch(few[: loader.batch_size or 1]))
         found.random_streams = tuple(sorted(streams))
         found.sample_bytes = _bytes(first[-1])
         found.deterministic = same = same and not streams

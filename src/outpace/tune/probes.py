@@ -396,6 +396,7 @@ def _probe_loader(observed: Observed, loader: DataLoader[Any], record: Record) -
         why_not_sliceable=found.why_not_sliceable,
         sample_bytes=found.sample_bytes,
         samples=found.samples,
+        held=found.held,
     )
     facts.update(own_sampler=has_own_sampler(loader), others_random=others_random(observed, loader))
     if loader.num_workers:

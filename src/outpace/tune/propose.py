@@ -135,9 +135,8 @@ def _worth(candidate: Candidate, gain: Gain) -> float:
 
 
 def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
-    """Findings with the remedies that treat their cause and are predicted to pay.
-
-    What ends a run is treated at any price.
+    """Findings with the remedies that treat their cause and are predicted to pay, beyond what predictions are
+    off by: others `tune` may try. What ends a run is treated at any price.
     """
     import msgspec
 
@@ -153,7 +152,8 @@ def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
                 continue
             settings = one.settings(evidence)
             gain, kept = one.predict(evidence, settings), one.kept(evidence, settings)
-            if gain.speedup >= SMALLEST or finding.cause in URGENT:
+            pays = gain.speedup >= SMALLEST and gain.low >= 1.0
+            if pays or finding.cause in URGENT:
                 advised = Advice(
                     one.name, kept, gain, verdict.reason, kind.advice_only, kind.gain_of
                 )

@@ -169,6 +169,6 @@ def test_samples_that_python_makes_are_made_beside_no_step_by_a_thread() -> None
     assert seconds(0.02, 500) < 1.05 * beside
     assert seconds(1.0, 2) < 1.5 * beside
     in_turn = seconds(1.0, 500, AS_IS)
-    assert seconds(1.0, 500) == pytest.approx(in_turn, rel=0.1)
+    assert in_turn < seconds(1.0, 500) < 1.2 * in_turn
     processes = replace_setup(AS_IS, feed=Feed(executor="processes", workers=1))
     assert seconds(1.0, 500, processes) == seconds(None, 500, processes)

@@ -34,8 +34,10 @@ SHARING = 0.85
 SPINNING = 1.3
 SPINNING_ERROR = 0.5
 """a step beside makers of batches that never rest, on full cores with spinning threads: 1.1 to 2.1 seen"""
-SWITCH_S = 0.005
-"""after which a thread gives up Python's interpreter to another that waits for it, as it comes"""
+SWITCH_S, HANDING_OVER = 0.005, 1.15
+"""after which a thread gives up Python's interpreter to another that waits for it; times as long as one after
+the other both take then: 1.1 to 1.14 seen
+"""
 STALL_S = 0.01
 """for which each batch that is made keeps a core from a step, at the least: all its threads wait for that"""
 SCALING = 0.7
@@ -134,7 +136,7 @@ def kept_waiting(evidence: Evidence, setup: Setup) -> float:
     if setup.feed.executor not in ("ahead", "threads") or not evidence.input.held:
         return 0.0
     _, cpu = fetch_time(evidence, setup)
-    return min(evidence.input.held * cpu, SWITCH_S * evidence.compute.operations)
+    return HANDING_OVER * min(evidence.input.held * cpu, SWITCH_S * evidence.compute.operations)
 
 
 def crowded(evidence: Evidence, makers: int, threads: int | None = None) -> bool:

@@ -525,3 +525,24 @@ def test_an_epoch_of_more_batches_than_were_told_is_one() -> None:
         loaded = training_loader(host)
         assert loaded is not None
         assert (loaded[1].stepped, loaded[1].steps) == (3, 18)
+
+
+class Boxes(Dataset[Any]):
+    """Of each image some boxes: the collate function puts those of all images into the first tensor."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(3, 4), torch.ones(2)
+
+
+def collated(samples: list[Any]) -> Any:
+    return torch.cat([boxes for boxes, _ in samples]), torch.stack([x for _, x in samples])
+
+
+def test_samples_of_a_batch_are_those_that_the_loader_draws() -> None:
+    with hosted() as host:
+        for _boxes, _images in DataLoader(Boxes(), batch_size=4, collate_fn=collated):
+            pass
+        assert host.batch_size == 4

@@ -230,3 +230,40 @@ def test_other_errors_of_a_model_are_its_own() -> None:
         with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|invalid for input"):
             Flattened()(torch.randn(2, 3, 9, 9))
         assert not host.unfit
+
+
+class Counts(nn.Module):
+    """As a metric of torchmetrics: another key after each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __hash__(self) -> int:
+        return hash(self.calls)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x
+
+
+def test_a_module_that_is_another_key_each_time_is_one() -> None:
+    metric = Counts()
+    with hosted() as host:
+        before = len(host.roots)
+        for _ in range(5):
+            metric(torch.ones(2))
+        assert len(host.roots) - before <= 1
+
+
+def test_the_model_is_the_one_that_learns() -> None:
+    """Not a larger one that is frozen and never set to evaluate, as for a loss of style."""
+    frozen, model = nn.Linear(50, 50).requires_grad_(False), nn.Linear(4, 50)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with hosted() as host:
+        for _ in range(3):
+            frozen(model(torch.ones(2, 4))).sum().backward()
+            optimizer.step()
+        rooted = host.main_root()
+        assert rooted is not None
+        assert rooted[0] is model

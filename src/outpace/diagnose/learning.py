@@ -351,7 +351,8 @@ def _falls_no_more(values: list[float]) -> bool:
 def vanishing(evidence: Evidence) -> Iterator[Learning]:
     """Gradients die out on their way back through the layers."""
     health = evidence.health
-    if health.weak_share < MANY_WEAK:
+    # Branches whose last scale begins at zero have gradients as small as the rate so far.
+    if health.weak_share < MANY_WEAK or health.warming_up:
         return
     weak, strong = health.weakest_gradient, health.strongest_gradient
     if weak is not None and strong is not None and weak < VANISHED and strong > AT_WORK:

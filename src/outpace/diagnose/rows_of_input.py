@@ -30,10 +30,10 @@ def storage(evidence: Evidence) -> Iterator[Told]:
 
 
 def parse(evidence: Evidence) -> Iterator[Told]:
-    """Decoding images, parsing text and records."""
-    what = (
-        "decodes images" if evidence.input.decode_s > evidence.input.parse_s else "parses records"
-    )
+    """Decoding images or other files, parsing text and records."""
+    data = evidence.input
+    decodes = "decodes images" if data.images is not None else "decodes files"
+    what = decodes if data.decode_s > data.parse_s else "parses records"
     yield from _input(evidence, "parse", what)
 
 

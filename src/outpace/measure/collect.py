@@ -351,7 +351,6 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
     first = next(iter(parameters), None)
     weights = [p for p in parameters if p.dim() == 4]
     return {
-        "device": first.device.type if first is not None else "cpu",
         "dtype": str(first.dtype).removeprefix("torch.") if first is not None else "float32",
         "compiled": is_compiled(module),
         "parameters": sum(p.numel() for p in module.parameters()),

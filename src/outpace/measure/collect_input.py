@@ -169,7 +169,8 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
         "fetch_s": wall,
         "fetch_cpu_s": cpu * wall if fetched.looked else wall,
         "collate_s": max(collate, share.get("collate", 0.0) * wall),
-        "decode_s": fetched.decode / n,
+        # The seam knows images; sound, volumes and films are told by the lines that run.
+        "decode_s": max(fetched.decode / n, share.get("decode", 0.0) * wall),
         "storage_s": off * wall if off > OFF_CPU else 0.0,
         "parse_s": share.get("parse", 0.0) * wall,
         "read_s": share.get("storage", 0.0) * wall,

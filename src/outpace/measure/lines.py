@@ -62,6 +62,7 @@ OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_sc
 DECODE_FILES = re.compile(
     r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/|/outpace/seams/decode\.py"
     r"|/(soundfile|audioread|tifffile|pydicom|nibabel|rasterio|av|decord|torchcodec|torchaudio)(/|\.py)"
+    r"|/torchvision/io/"
 )
 """what decodes in C is called by our frame"""
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")

@@ -60,7 +60,7 @@ class FetchThreads(Remedy):
         if waits >= WORTH:
             return Verdict(True, f"{100 * waits:.0f} % of making a batch is waiting for storage")
         if decodes >= WORTH and evidence.machine.cores > 1:
-            return Verdict(True, f"{100 * decodes:.0f} % of making a batch is decoding images")
+            return Verdict(True, f"{100 * decodes:.0f} % of making a batch is decoding")
         return Verdict(
             False,
             f"samples neither wait ({100 * waits:.0f} %) nor are decoded ({100 * decodes:.0f} %), "

@@ -40,8 +40,9 @@ class Prefetch(Remedy):
     """Make the next batches in one thread while the step computes.
 
     Helps where making a batch lets other threads run (decoding, numpy, waiting) or the step does.
-    It needs no further process and no copy between processes. Harms little: where both hold the
-    interpreter or the cores are full, nothing is gained. Where the step's threads use all cores
+    It needs no further process and no copy between processes. Harms where Python itself makes the samples:
+    both then take turns at the interpreter, and longer than one after the other; how much of its time
+    making a batch keeps it from others is tried. Where the step's threads use all cores
     they are put to sleep while they wait (see wait_policy), as spinning they would take the cores; or
     the step leaves a core to the thread, which is quicker where operations are small but sums
     numbers in another order.

@@ -16,7 +16,7 @@ import contextlib
 import random
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from threading import enumerate as enumerate_threads
 from threading import get_ident
@@ -34,6 +34,7 @@ from outpace.seams.where import Place
 
 if TYPE_CHECKING:
     import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 GROUP_NS = 10_000_000
 """steps are noted in groups of about this length, once they are known to be shorter"""
@@ -125,9 +126,8 @@ class Host:
     on_taught: Callable[[], None] | None = None
     """told of each backward pass"""
     first_step_start: int | None = None
-    roots: weakref.WeakKeyDictionary[torch.nn.Module, RootFacts] = field(
-        default_factory=weakref.WeakKeyDictionary
-    )
+    roots: MutableMapping[torch.nn.Module, RootFacts] = field(default_factory=WeakIdKeyDictionary)
+    """by who they are: a metric of torchmetrics' is another key after each call"""
     optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     """those that were stepped"""
     made: weakref.WeakKeyDictionary[torch.optim.Optimizer, Place] = field(
@@ -268,7 +268,7 @@ class Host:
     # --- what the seams report -----------------------------------------------------------------
 
     def main_root(self) -> tuple[torch.nn.Module, RootFacts] | None:
-        """The model: of the modules the script calls to learn, the one with most parameters.
+        """The model: of the modules the script calls to learn, the one with most parameters that learn.
 
         Of several as large the newest: a copy for each task, or a fold's. One that no step has learnt from
         yet is another training's, which begins.
@@ -276,9 +276,7 @@ class Host:
         pairs = [(m, f) for m, f in self.roots.items() if f.has_parameters and f.training_calls]
         pairs = [pair for pair in pairs if pair[1].since < self.steps] or pairs
         pairs.reverse()
-        return max(
-            pairs, key=lambda pair: sum(p.numel() for p in pair[0].parameters()), default=None
-        )
+        return max(pairs, key=lambda pair: sizes(pair[0]), default=None)
 
     def on_main_thread(self) -> bool:
         """Whether the calling thread is the one that trains."""
@@ -556,3 +554,9 @@ def on_stderr(message: str) -> None:
     """Say it, unless nobody takes it any more, or a disk is full: that is none of the training's business."""
     with contextlib.suppress(OSError, ValueError):
         print(message, file=sys.stderr, flush=True)
+
+
+def sizes(module: torch.nn.Module) -> tuple[int, int]:
+    """Numbers in the parameters of a module that learn, and in all: what is frozen only helps."""
+    found = [(p.numel(), p.requires_grad) for p in module.parameters()]
+    return sum(count for count, learns in found if learns), sum(count for count, _ in found)

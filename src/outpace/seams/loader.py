@@ -514,6 +514,18 @@ class LoaderSeam:
         # The last batch of an epoch may be small.
         rest = record.draws > 1 and record.given == record.length
         if record.draws <= 2 and not rest and (record.trains or not self.host.steps):
-            self.host.batch_size = batch_size(batch)
+            told = samples_of(self.loader_of(record)) if record.length != 1 else None
+            self.host.batch_size = told or batch_size(batch)
         if self.on_draw is not None:
             self.on_draw(record, batch)
+
+
+def samples_of(loader: DataLoader[Any] | None) -> int | None:
+    """Of a batch, as a DataLoader itself or its sampler of batches tells: what is collated may begin with a
+    tensor that has other rows, as the boxes of all images. None where neither does.
+    """
+    for one in (loader, getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)):
+        size = getattr(one, "batch_size", None)
+        if type(size) is int and size > 0:
+            return size
+    return None

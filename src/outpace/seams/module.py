@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import replace
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.seams.alter import alter
 from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
@@ -77,7 +78,7 @@ class ModuleSeam:
         """what a model in evaluation mode was called on last with gradients on"""
         self.judging: weakref.ref[nn.Module] | None = None
         """that model"""
-        self.learnt: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self.learnt: MutableMapping[nn.Module, int] = WeakIdKeyDictionary()
         """calls in evaluation mode that a backward pass went through: an optimizer's step tells who learns"""
         self.handles: list[Any] = []
         self.calls_at_first = 0

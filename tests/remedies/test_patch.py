@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
-from outpace.remedies.patch import patched
+from outpace.remedies.patch import patch_of, patched
 from tests.remedies.some_evidence import ALL
 
 SCRIPT = """\
@@ -91,6 +91,23 @@ def test_a_feed_that_no_diff_can_show_leaves_the_one_before() -> None:
     assert both == patch(("prefetch", {}), script=script) != script
 
 
+def test_what_a_diff_is_without_is_told() -> None:
+    script = SCRIPT.replace('for x in tqdm(loader, desc="epoch")', "for x in draws(loader)")
+    chosen: list[tuple[str, Settings]] = [
+        ("prefetch", {"compute_threads": 1}),
+        ("flush_denormals", {}),
+        ("allocator", {}),
+    ]
+    found = patch_of(script, rows(), chosen, "train.py")
+    assert found.without == ("prefetch", "allocator")
+    assert "flush_denormal" in found.text
+    superseded: list[tuple[str, Settings]] = [
+        ("prefetch", {}),
+        ("loader_workers", {"workers": 2}),
+    ]
+    assert patch_of(SCRIPT, rows(), superseded, "train.py").without == ()
+
+
 def test_there_is_no_room_where_there_is_no_feed() -> None:
     """On few threads alone the script would be slower."""
     script = SCRIPT.replace('for x in tqdm(loader, desc="epoch")', "for x in draws(loader)")
@@ -118,3 +135,31 @@ def test_a_progress_bar_knows_how_many_batches_come() -> None:
     assert list(ahead([1, 2, 3])) == [1, 2, 3] == list(ahead(iter([1, 2, 3])))
     with pytest.raises(TypeError):
         len(ahead(iter([1])))
+
+
+def test_workers_that_no_diff_can_show_make_no_room() -> None:
+    script = SCRIPT.replace("batch_size=4, shuffle=True", "**settings")
+    room: Settings = {"workers": 1, "compute_threads": 1}
+    assert patch(("loader_workers", room), script=script) == script
+
+
+def test_what_a_library_has_made_of_a_loader_is_not_drawn_ahead() -> None:
+    """accelerate's tells its last batch by what it has drawn."""
+    prepared = "loader, model = accelerator.prepare(loader, model)\nfor epoch"
+    script = SCRIPT.replace("for epoch", prepared)
+    assert patch(("prefetch", {}), script=script) == script
+
+
+def test_workers_are_given_up_whatever_ends_the_call() -> None:
+    call = (
+        "DataLoader(\n    Rows(),\n    batch_size=4,\n    shuffle=True,\n    num_workers=4,\n"
+        "    prefetch_factor=2,\n    persistent_workers=True\n)"
+    )
+    script = SCRIPT.replace("DataLoader(Rows(), batch_size=4, shuffle=True)", call)
+    changed = patch(("loader_workers", {"workers": 0}), workers=4, script=script)
+    assert "num_workers=0" in changed
+    assert "prefetch_factor" not in changed
+    assert "persistent_workers" not in changed
+    on_one_line = script.replace("True\n)", "True)")
+    changed = patch(("loader_workers", {"workers": 0}), workers=4, script=on_one_line)
+    assert "num_workers=0)" in changed

@@ -71,7 +71,7 @@ def test_a_diff_is_a_patch_under_any_name(name: str, before: str, tmp_path: Path
     script.parent.mkdir(exist_ok=True)
     script.write_text(f"{before}optimizer.zero_grad(set_to_none=False)\nmain()\n", encoding="utf-8")
     wanted = script.read_bytes().replace(b"False", b"True")
-    patch = diff_of(Target("script", name, (), str(tmp_path)), IMAGES, [SOONER])
+    patch = diff_of(Target("script", name, (), str(tmp_path)), IMAGES, [SOONER])[0]
     if shutil.which("patch"):
         subprocess.run(
             ["patch", "-p1", "--dry-run"], input=patch.encode(), cwd=tmp_path, check=True

@@ -353,6 +353,7 @@ def _conclude(
             write_recipe(path, record)
         except OSError as error:
             failed, record = error, None
+    diff, not_in_diff = ("", ()) if changed else diff_of(work.target, evidence, accepted)
     session = finish(
         work,
         diagnosis,
@@ -363,7 +364,8 @@ def _conclude(
         speedup=speedup,
         recipe=str(path) if record is not None else None,
         recipe_record=record,
-        diff="" if changed else diff_of(work.target, evidence, accepted),
+        diff=diff,
+        not_in_diff=not_in_diff,
     )
     if failed is not None:
         raise RecipeError(

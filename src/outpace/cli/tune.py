@@ -158,6 +158,10 @@ def command(
         click.echo(found.diff.encode(errors="surrogateescape"), nl=False)
         if not found.diff:
             tell_hint("no patch: nothing of the recipe can be written into the script")
+        elif found.not_in_diff:
+            from outpace.report.sentences import not_in_diff
+
+            tell_hint(not_in_diff(found))
     return code
 
 

@@ -8,7 +8,7 @@ from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from outpace.measure.by_hand import Place
 from outpace.measure.found import Found
@@ -74,7 +74,7 @@ def collect_input(
     facts: dict[str, Any] = {
         "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
         "where": record.where,
-        "drawn_by": _drawn_by(_base(loader.dataset)),
+        "drawn_by": _drawn_by(loader.dataset),
         "workers": workers,
         "prefetch_factor": loader.prefetch_factor or 0,
         "persistent": loader.persistent_workers,
@@ -135,7 +135,9 @@ def _base(dataset: Any) -> Any:
 
 
 def _drawn_by(dataset: Any) -> str:
-    """Name of the class that ``dataset[index]`` is written in."""
+    """Name of the class that ``dataset[index]`` is written in; torch's own `Subset` asks what it is of."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
     kinds = type(dataset).__mro__
     return next((kind.__name__ for kind in kinds if "__getitem__" in vars(kind)), "")
 

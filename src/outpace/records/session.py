@@ -73,6 +73,8 @@ class Session(Diagnosis, frozen=True, kw_only=True):
     recipe: str | None = None
     recipe_record: Recipe | None = None
     diff: str = ""
+    not_in_diff: tuple[str, ...] = ()
+    """remedies of the recipe that the diff is without"""
 
 
 class Kind(msgspec.Struct, frozen=True):

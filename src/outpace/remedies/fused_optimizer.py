@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import set_optimizer_arguments
+from outpace.remedies.edits import names_any, set_optimizer_arguments
 from outpace.seams.setup import FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 WORTH = 0.02
@@ -76,6 +76,8 @@ class FusedOptimizer(Remedy):
         how = str(settings.get("how", "fused"))
         if how == "fused" and not evidence.compute.fusible:
             return source
+        if evidence.compute.optimizer == "SGD" and names_any(source, ("GradScaler",)):
+            return source  # whose first step may be left out: momenta are to begin at zero, as in a recipe
         # Torch takes but one of both as True.
         arguments = {how: "True", "foreach" if how == "fused" else "fused": None}
         return set_optimizer_arguments(source, evidence.compute.optimizer, arguments)

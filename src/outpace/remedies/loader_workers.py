@@ -122,7 +122,7 @@ class LoaderWorkers(Remedy):
         if not settings["workers"]:
             arguments |= dict.fromkeys(OF_WORKERS)
         changed = set_loader_arguments(source, data.where, arguments)
-        return edit_room(changed, settings, evidence)
+        return source if changed == source else edit_room(changed, settings, evidence)
 
 
 def placed(evidence: Evidence) -> Settings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,11 +27,25 @@ pins batches is who makes them.
 """
 
 
+class Patch(NamedTuple):
+    """A script's text with remedies in it, and those that it is without."""
+
+    text: str
+    without: tuple[str, ...]
+
+
 def patched(
     source: str, evidence: Evidence, remedies: Iterable[tuple[str, Settings]], name: str
 ) -> str:
     """``source``, the text of the file ``name``, with the edits of all remedies."""
-    text = source
+    return patch_of(source, evidence, remedies, name).text
+
+
+def patch_of(
+    source: str, evidence: Evidence, remedies: Iterable[tuple[str, Settings]], name: str
+) -> Patch:
+    """The same, and which remedies cannot be written there."""
+    text, without = source, list[str]()
     chosen = last_number_of_threads(remedies)
     facts = placed(evidence, source, source, name)
     feeds = [
@@ -42,9 +57,11 @@ def patched(
         there = placed(evidence, source, text, name)
         if each in FEEDS and each not in feeds[-1:]:
             text = edit_room(text, settings, there) if feeds else text
+            without += [each] * (not feeds)
         else:
-            text = remedy(each).edit(text, there, settings)
-    return text
+            before, text = text, remedy(each).edit(text, there, settings)
+            without += [each] * (before == text)
+    return Patch(text, tuple(without))
 
 
 def last_number_of_threads(remedies: Iterable[tuple[str, Settings]]) -> list[tuple[str, Settings]]:

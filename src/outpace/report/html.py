@@ -63,6 +63,7 @@ def render_html(session: Session) -> str:
             run_chart=_run_chart(session),
             recipe=words.block(_recipe(session)),
             diff=[(_diff_kind(line), line) for line in words.block(session.diff).split("\n")],
+            not_in_diff=sentences.not_in_diff(session),
             labels=labels,
         )
     )

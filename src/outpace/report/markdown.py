@@ -39,7 +39,9 @@ def _sections(session: Session) -> Iterator[tuple[str, str]]:
     recipe = recipe_text(record, sentences.recipe_file(session)) if record else ""
     yield "Recipe", fenced(recipe, "toml") if record else "No recipe was made."
     diff = session.diff.strip("\n")
-    yield "Diff", fenced(diff, "diff") if diff else "No change to the script is proposed."
+    without = sentences.not_in_diff(session)
+    shown = fenced(diff, "diff") if diff else "No change to the script is proposed."
+    yield "Diff", f"{shown}\n\n{text(without)}" if without else shown
     yield "Machine", _machine(session)
     steps = sentences.next_steps(session)
     if steps:

@@ -269,6 +269,14 @@ def recipe_file(session: Session) -> str:
     return words.place(session.recipe, session.target.cwd) or "outpace.toml"
 
 
+def not_in_diff(session: Session) -> str:
+    """Which remedies the diff is without; nothing where it has all."""
+    if not session.not_in_diff:
+        return ""
+    names = ", ".join(session.not_in_diff)
+    return f"Not in the diff, as they cannot be written there: {names}. The recipe has them."
+
+
 def next_steps(session: Session, folder: Path | str | None = None) -> list[Next]:
     """What to type next. ``folder`` is where the session is kept, if it is."""
     steps = _next_commands(session)

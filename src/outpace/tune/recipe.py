@@ -21,7 +21,7 @@ from outpace.records.trial import Proof, Trial
 from outpace.remedies.base import unified
 from outpace.remedies.catalog import remedy
 from outpace.remedies.compile_model import COMPILE_S, CompileModel
-from outpace.remedies.patch import patched
+from outpace.remedies.patch import patch_of
 from outpace.tune.environment import environment_of
 from outpace.tune.trials import keeps_samples, product
 
@@ -92,17 +92,24 @@ def recipe_of(
     )
 
 
-def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
-    """The change that a person would make in the script for the accepted remedies."""
+def diff_of(
+    target: Target, evidence: Evidence, accepted: list[Trial]
+) -> tuple[str, tuple[str, ...]]:
+    """The change that a person would make in the script for the accepted remedies, and the names of those
+    that it is without, as they cannot be written there.
+    """
     path = Path(target.cwd) / target.name
+    chosen = [(trial.remedy, trial.settings) for trial in accepted]
+    nothing = "", tuple(name for name, _ in chosen)
     if target.kind != "script" or not path.exists():
-        return ""
+        return nothing
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
-        return ""  # a patch in another encoding would not apply
+        return nothing  # a patch in another encoding would not apply
     source = text.removeprefix(MARK)
-    chosen = [(trial.remedy, trial.settings) for trial in accepted]
-    changed = text.removesuffix(source) + patched(source, evidence, chosen, target.name)
+    patch = patch_of(source, evidence, chosen, target.name)
+    changed = text.removesuffix(source) + patch.text
     name = os.path.relpath(path, target.cwd)
-    return unified(text, changed, path.name if name.startswith(os.pardir) else name)
+    diff = unified(text, changed, path.name if name.startswith(os.pardir) else name)
+    return diff, patch.without

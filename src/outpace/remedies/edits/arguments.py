@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from outpace.remedies.edits.script import Change, Located, Script, called, dotted, edited, white
@@ -52,23 +52,40 @@ def argument_changes(
         if keyword is not None and added:
             changes.append(Change(script.start(keyword), script.end(keyword), added.pop(0)))
         elif keyword is not None:
-            changes.append(_removal(script, call, keyword))
+            gone = {name for name, text in arguments.items() if text is None}
+            changes.append(_removal(script, call, keyword, gone))
         elif argument(call, name, positions) is not None:
             return []
     if added:
         changes.append(_addition(script, call, added))
+    changes = _merged(changes)
     return changes + _folding(script, call, changes)
 
 
-def _removal(script: Script, call: ast.Call, keyword: ast.keyword) -> Change:
-    """Leave an argument out: its whole line, or from the end of the argument before it."""
+def _merged(changes: list[Change]) -> list[Change]:
+    """What is left out twice is left out once."""
+    gone = sorted(each for each in changes if not each.text)
+    merged: list[Change] = []
+    for each in gone:
+        if merged and each.start < merged[-1].end:
+            merged[-1] = Change(merged[-1].start, max(merged[-1].end, each.end), "")
+        else:
+            merged.append(each)
+    return [each for each in changes if each.text] + merged
+
+
+def _removal(
+    script: Script, call: ast.Call, keyword: ast.keyword, gone: Collection[str] = ()
+) -> Change:
+    """Leave an argument out: its whole line, or from the end of the argument before it that stays."""
     start, end = script.start(keyword), script.end(keyword)
     line = script.text[script.line_start(keyword.lineno) : start]
     rest = script.text[end : script.line_start((keyword.end_lineno or 0) + 1)]
     if not line.strip() and rest.strip() == ",":
         return Change(start - len(line), end + len(rest), "")
     parts: list[Located] = [*call.args, *call.keywords]
-    earlier = [script.end(p) for p in parts if script.end(p) <= start]
+    stay = [p for p in parts if not (isinstance(p, ast.keyword) and p.arg in gone)]
+    earlier = [script.end(p) for p in stay if script.end(p) <= start]
     later = [script.start(p) for p in parts if script.start(p) >= end]
     if earlier:
         return Change(max(earlier), end, "")

@@ -166,7 +166,8 @@ def training_loops(script: Script, where: str | None) -> list[tuple[ast.For, ast
     """The loops that draw from the training DataLoader by its name, which is told too: plainly, enumerated or
     by a progress bar.
     """
-    names = {variable(script, call) for call in loader_calls(script, where)} - {""}
+    calls = loader_calls(script, where)
+    names = {variable(script, call) for call in calls} - {"", *_bound_otherwise(script)}
     found = []
     for loop in script.every(ast.For):
         drawn = loop.iter
@@ -174,6 +175,20 @@ def training_loops(script: Script, where: str | None) -> list[tuple[ast.For, ast
             drawn = drawn.args[0]
         if dotted(drawn) in names:
             found.append((loop, drawn))
+    return found
+
+
+def _bound_otherwise(script: Script) -> set[str]:
+    """Names of what is made of what they stood for, as by `accelerator.prepare(model, loader)`: that has ways
+    of its own to tell the last batch, which one that is drawn ahead would mislead.
+    """
+    found: set[str] = set()
+    for statement in script.every(ast.Assign):
+        value = statement.value
+        given = {dotted(each) for each in value.args} if isinstance(value, ast.Call) else set[str]()
+        for target in statement.targets:
+            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+            found |= {dotted(part) for part in parts} & given
     return found
 
 

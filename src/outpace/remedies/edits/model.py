@@ -103,7 +103,8 @@ def under_autocast(source: str, where: str | None, device: str, dtype: str) -> s
         indent, newline = script.indent(statement), script.newline
         given = f'device_type="{device}", dtype=torch.{dtype}'
         scope = script.scope(call)
-        if isinstance(scope, FUNCTIONS) and not _trains(scope):  # it may serve validation too
+        may_validate = isinstance(scope, FUNCTIONS) and not _trains(scope)
+        if may_validate or _asks_for_gradients(script, scope):  # it may serve validation too
             given += ", enabled=torch.is_grad_enabled()"
         head = f"{indent}with torch.autocast({given}):{newline}"
         begin = script.line_start(statement.lineno)
@@ -129,6 +130,12 @@ def under_autocast(source: str, where: str | None, device: str, dtype: str) -> s
         )
 
     return edited(source, edit)
+
+
+def _asks_for_gradients(script: Script, scope: ast.AST) -> bool:
+    """Whether a function says itself in which of its parts gradients are recorded, or has the model judge."""
+    calls = (part for part in ast.walk(scope) if isinstance(part, ast.Call))
+    return any(called(each) in ("set_grad_enabled", "eval") for each in calls)
 
 
 def _is_called_elsewhere(script: Script, call: ast.Call) -> bool:

@@ -108,6 +108,41 @@ def test_what_a_diff_is_without_is_told() -> None:
     assert patch_of(SCRIPT, rows(), superseded, "train.py").without == ()
 
 
+CLASS = """\
+from torch.utils.data import DataLoader
+train_loader = DataLoader(rows, batch_size=8, shuffle=True, num_workers=2)
+val_loader = DataLoader(others, batch_size=8)
+class Trainer:
+    def __init__(self, train_loader, val_loader):
+        self.train_loader, self.val_loader = train_loader, val_loader
+    def fit(self, loader):
+        for epoch in range(9):
+            {asks}
+            for x in self.train_loader:
+                step(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "asks", "written"),
+    [
+        ("persistent_workers", "self.train_loader.dataset.set_epoch(epoch)", False),
+        ("persistent_workers", "self.val_loader.dataset.set_epoch(epoch)", True),
+        ("persistent_workers", "print(epoch)", True),
+        ("slice_batches", "print(self.train_loader.batch_size)", False),
+        ("slice_batches", "print(loader.batch_size * epoch)", False),
+        ("slice_batches", "print(val_loader.batch_size)", True),
+        ("cache_samples", "print(self.train_loader.dataset.classes)", False),
+        ("cache_samples", "print(self.val_loader.dataset.classes)", True),
+    ],
+)
+def test_what_is_asked_of_a_loader_under_another_name(name: str, asks: str, written: bool) -> None:
+    script = CLASS.format(asks=asks)
+    facts = rows(2)
+    facts = replace(facts, input=replace(facts.input, where="train.py:2"))
+    assert (patched(script, facts, [(name, {})], "train.py") != script) is written
+
+
 def test_there_is_no_room_where_there_is_no_feed() -> None:
     """On few threads alone the script would be slower."""
     script = SCRIPT.replace('for x in tqdm(loader, desc="epoch")', "for x in draws(loader)")

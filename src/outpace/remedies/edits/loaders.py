@@ -112,8 +112,7 @@ def wrap_data_set(source: str, where: str | None, function: str) -> str:
             return script.text
         for call in loader_calls(script, where):
             data = argument(call, "dataset", LOADER_POSITIONS)
-            own = f"{variable(script, call)}.dataset"
-            if not is_plain(call) or data is None or _asks_of(script, own):
+            if not is_plain(call) or data is None or _asks_of(script, call, "dataset"):
                 return script.text
             text = f"{function}({script.of(data)})"
             changes.append(Change(script.start(data), script.end(data), text))
@@ -132,18 +131,33 @@ def data_change(source: str, where: str | None) -> bool:
         return False
     calls = loader_calls(script, where)
     data = [argument(call, "dataset", LOADER_POSITIONS) for call in calls]
-    own = {dotted(each) for each in data if each is not None}
-    own |= {f"{name}.dataset" for call in calls if (name := variable(script, call))}
+    own = {_last(dotted(each)) for each in data if each is not None} - {""}
+    others = {_last(name) for name in _other_loaders(script, calls)}
     made = max((call.lineno for call in calls), default=0)
     loops = [loop for kind in LATER for loop in script.every(kind)]
 
     def comes_later(line: int) -> bool:
         return line > made or any(loop.lineno <= line <= (loop.end_lineno or 0) for loop in loops)
 
+    def is_own(name: str) -> bool:
+        loader, dot, of = name.rpartition(".")
+        return (bool(dot) and of == "dataset" and _last(loader) not in others) or _last(name) in own
+
     return any(
-        dotted(asked.value) in own - {""} and comes_later(asked.lineno) and _sets(script, asked)
+        is_own(dotted(asked.value)) and comes_later(asked.lineno) and _sets(script, asked)
         for asked in script.every(ast.Attribute)
     )
+
+
+def _last(name: str) -> str:
+    """``train_loader`` of ``self.train_loader``: it may be kept under another owner's name."""
+    return name.rpartition(".")[2]
+
+
+def _other_loaders(script: Script, calls: list[ast.Call]) -> set[str]:
+    """Names of DataLoaders that are not the training's."""
+    made = (each for each in script.every(ast.Call) if called(each) == "DataLoader")
+    return {name for each in made if each not in calls and (name := variable(script, each))}
 
 
 def _sets(script: Script, asked: ast.Attribute) -> bool:
@@ -154,11 +168,25 @@ def _sets(script: Script, asked: ast.Attribute) -> bool:
     return isinstance(call, ast.Call) and isinstance(script.parents.get(call), ast.Expr)
 
 
-def _asks_of(script: Script, name: str, attribute: str = "") -> bool:
-    """Whether the script has ``name.attribute`` somewhere, or any attribute of ``name``."""
+def _asks_of(script: Script, call: ast.Call, of: str, attribute: str = "") -> bool:
+    """Whether the script has ``loader.attribute`` somewhere, or any attribute of what the loader has ``of``
+    it; under whichever name it is kept, if it is not another loader's.
+    """
+    name = _last(variable(script, call))
+    others = {_last(each) for each in _other_loaders(script, [call])}
+
+    def is_own(found: str) -> bool:
+        if of:
+            found, _, last = found.rpartition(".")
+            if last != of:
+                return False
+        found = _last(found)
+        return found == name or (found.lower().endswith("loader") and found not in others)
+
     return any(
-        dotted(asked.value) == name and attribute in ("", asked.attr)
+        attribute in ("", asked.attr) and is_own(dotted(asked.value))
         for asked in script.every(ast.Attribute)
+        if dotted(asked.value)
     )
 
 
@@ -215,8 +243,7 @@ def draw_slices(source: str, where: str | None) -> str:
         changes: list[Change] = []
         for call in loader_calls(script, where):
             made = _slicing(script, call)
-            name = variable(script, call)
-            if made is None or any(_asks_of(script, name, each) for each in TOLD_OTHERWISE):
+            if made is None or any(_asks_of(script, call, "", each) for each in TOLD_OTHERWISE):
                 return script.text
             changes += argument_changes(script, call, made, LOADER_POSITIONS)
         return script.changed(*changes)

@@ -143,6 +143,33 @@ def test_what_is_asked_of_a_loader_under_another_name(name: str, asks: str, writ
     assert (patched(script, facts, [(name, {})], "train.py") != script) is written
 
 
+NAMED_ALIKE = """\
+from torch.utils.data import DataLoader
+def make(rows):
+    loader = DataLoader(rows, batch_size=64, shuffle=True)
+    return loader
+def evaluate(model, loader):
+    for x in loader:
+        model(x)
+def step(x):
+    model(x).sum().backward()
+{name} = make(rows)
+for x in {name}:
+    step(x)
+"""
+
+
+@pytest.mark.parametrize(("name", "written"), [("train_dl", False), ("loader", True)])
+def test_a_loop_of_the_same_name_that_learns_nothing_is_not_the_trainings(
+    name: str, written: bool
+) -> None:
+    script = NAMED_ALIKE.format(name=name)
+    facts = rows()
+    facts = replace(facts, input=replace(facts.input, where="train.py:3"))
+    changed = patched(script, facts, [("prefetch", {})], "train.py")
+    assert ("Ahead(loader)" in changed) is written
+
+
 def test_there_is_no_room_where_there_is_no_feed() -> None:
     """On few threads alone the script would be slower."""
     script = SCRIPT.replace('for x in tqdm(loader, desc="epoch")', "for x in draws(loader)")

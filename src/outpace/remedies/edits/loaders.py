@@ -226,14 +226,31 @@ def wrap_loop(source: str, where: str | None, function: str) -> str:
     def edit(script: Script) -> str:
         if function in script.names(script.tree):
             return script.text
+        loops = training_loops(script, where)
+        if _learns(script, script.tree) and not any(_learns(script, loop) for loop, _ in loops):
+            return script.text  # those of a function that validates, whose loader has this name too
         return script.changed(
             *(
                 Change(script.start(drawn), script.end(drawn), f"{function}({script.of(drawn)})")
-                for _, drawn in training_loops(script, where)
+                for _, drawn in loops
             )
         )
 
     return edited(source, edit)
+
+
+def _learns(script: Script, node: ast.AST) -> bool:
+    """Whether there is a backward pass in it, or in a function of the script's that it calls."""
+    calls = _called_in(node)
+    functions = (each for each in script.every(ast.FunctionDef) if each.name in calls)
+    return "backward" in calls or any("backward" in _called_in(each) for each in functions)
+
+
+def _called_in(node: ast.AST) -> set[str]:
+    """Names of the functions and methods that are called in it."""
+    asked = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    names = (getattr(each, "attr", getattr(each, "id", "")) for each in asked)
+    return {str(name) for name in names}
 
 
 def draw_slices(source: str, where: str | None) -> str:

@@ -170,6 +170,19 @@ def test_a_loop_of_the_same_name_that_learns_nothing_is_not_the_trainings(
     assert ("Ahead(loader)" in changed) is written
 
 
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [("self, device", False), ("self, device, non_blocking=False", True), ("self, d, **how", True)],
+)
+def test_batches_that_move_themselves_are_asked_what_they_can_be(
+    arguments: str, written: bool
+) -> None:
+    script = SCRIPT.replace(
+        "class Rows:", f"class Batch:\n    def to({arguments}):\n        return self\n\nclass Rows:"
+    )
+    assert ("non_blocking=True" in patch(("pin_memory", {}), script=script)) is written
+
+
 def test_there_is_no_room_where_there_is_no_feed() -> None:
     """On few threads alone the script would be slower."""
     script = SCRIPT.replace('for x in tqdm(loader, desc="epoch")', "for x in draws(loader)")

@@ -303,6 +303,8 @@ def copy_without_waiting(source: str, where: str | None) -> str:
 
     def edit(script: Script) -> str:
         changes: list[Change] = []
+        if any(map(_waits, script.every(ast.FunctionDef))):
+            return script.text  # what is drawn may be of that class
         for loop, _ in training_loops(script, where):
             drawn = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
             for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
@@ -312,6 +314,14 @@ def copy_without_waiting(source: str, where: str | None) -> str:
         return script.changed(*changes)
 
     return edited(source, edit)
+
+
+def _waits(function: ast.FunctionDef) -> bool:
+    """Whether it is a ``to`` or ``cuda`` of the script's own, which may not be asked not to wait."""
+    arguments = function.args
+    names = {each.arg for each in (*arguments.args, *arguments.kwonlyargs)}
+    takes = "non_blocking" in names or arguments.kwarg is not None
+    return function.name in ("to", "cuda") and not takes
 
 
 def _copies(script: Script, call: ast.Call) -> bool:

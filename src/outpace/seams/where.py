@@ -35,7 +35,7 @@ def _libraries() -> tuple[str, ...]:
     """The standard library, this interpreter's packages, and torch."""
     folders = {sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")}
     folders |= {os.path.realpath(folder) for folder in folders}
-    return (*(folder + os.sep for folder in folders), *_TORCH)
+    return (*(folder + os.sep for folder in folders), *_torch())
 
 
 _TORCH = _torch()

@@ -28,7 +28,7 @@ from outpace.measure.syntax import name_of
 from outpace.plan.over_nothing import DOES, MISSING, Trace, beyond, go_to
 from outpace.seams.where import is_functions
 
-STARTS_AGAIN = re.compile(r"cycle|infinit|endless|forever|repeat", re.IGNORECASE)
+STARTS_AGAIN = re.compile(r"cycle|infinite|endless|forever|repeat", re.IGNORECASE)
 """names of functions that go through a loader's batches again and again"""
 COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.JoinedStr, ast.IfExp, ast.Starred)
 

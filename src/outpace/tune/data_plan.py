@@ -93,7 +93,9 @@ def ways(found: Iterable[Candidate], accepted: Setup) -> dict[Setup, Members]:
 def best_together(evidence: Evidence, found: Iterable[Candidate], accepted: Setup) -> Members:
     """The candidates of the best way to feed the steps; none where it is the accepted one.
 
-    What keeps the bits may be a little slower, and more remedies are to make up for being more.
+    What keeps the bits may be a little slower, and more remedies are to make up for being more. Where
+    predictions do not tell a way that keeps the bits from the best, it is taken: it needs no proof, for want
+    of which all that was measured on top would be left out too.
     """
 
     def cost(way: tuple[Setup, Members]) -> float:
@@ -101,7 +103,18 @@ def best_together(evidence: Evidence, found: Iterable[Candidate], accepted: Setu
         price = price_of(evidence, [(each.remedy, each.keeps) for each in members])
         return price * SMALLEST ** len(members) * run_step(evidence, setup)
 
-    return min(ways(found, accepted).items(), key=cost)[1]
+    by_cost = sorted(
+        ((cost(way), way[1]) for way in ways(found, accepted).items()), key=lambda c: c[0]
+    )
+    least, best = by_cost[0]
+    if all(each.keeps == "exact" for each in best):
+        return best
+    for price, members in by_cost:
+        if not members or price > NEAR * least:  # no dearer than nothing at all
+            break
+        if all(each.keeps == "exact" for each in members):
+            return members
+    return best
 
 
 def price_of(evidence: Evidence, remedies: Iterable[tuple[Remedy, Keeps]]) -> float:

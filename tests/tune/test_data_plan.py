@@ -249,3 +249,19 @@ def test_ways_start_from_what_is_accepted() -> None:
     found = ways([c for c in of_data(IMAGES) if c.remedy.name != "decode_jpeg"], base)
     assert all(setup.decoder == "simplejpeg" for setup in found)
     assert best_together(IMAGES, [], base) == ()
+
+
+@pytest.mark.parametrize(("seconds", "keeps"), [(0.72, "exact"), (0.5, "numerics")])
+def test_of_ways_that_are_as_good_the_one_that_keeps_the_bits(
+    seconds: float, keeps: Keeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no proof; one that is surely faster, for all its price, goes first."""
+    found = of_data(FIXED_IMAGES)
+    exact = next(c for c in found if c.keeps == "exact")
+    other = next(c for c in found if c.keeps != "exact" and not c.remedy.redraws(FIXED_IMAGES))
+    times = {exact.on(AS_IS): 1.0, other.on(AS_IS): seconds, AS_IS: 3.0}
+    monkeypatch.setattr(
+        "outpace.tune.data_plan.run_step", lambda evidence, setup: times.get(setup, 9.0)
+    )
+    chosen = best_together(FIXED_IMAGES, found, AS_IS)
+    assert [each.keeps for each in chosen] == [keeps]

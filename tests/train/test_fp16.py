@@ -18,6 +18,7 @@ from outpace.train.facts import halves
 from outpace.train.faster import distance, gradients_of
 from outpace.train.native import has_fp16_alone
 from outpace.train.run import Run
+from outpace.train.scaled import UNSCALED
 from outpace.train.strategies import Bf16, Divergence, Fp16, OneCycle
 from outpace.train.strategies.base import clash
 from outpace.train.twin import Twin
@@ -176,12 +177,11 @@ class Compares:
 
     def begin(self, run: Run) -> None:
         batch = ready()[0]
-        plain = Run.__dataclass_fields__["scaler"].default_factory()  # type: ignore[misc]
         scaler, precision = run.scaler, run.objective.precision
         run.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
         ours = gradients_of(run, batch)
         assert run.scaler.get_scale() < 2.0**20
-        run.scaler, run.objective.precision = plain, None
+        run.scaler, run.objective.precision = UNSCALED, None
         self.apart = distance(gradients_of(run, batch), ours)
         run.scaler, run.objective.precision = scaler, precision
         self.noise = Twin(run).noise_scale(ready(), 0.0, 1.0) or 0.0

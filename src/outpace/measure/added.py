@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from outpace.measure.length import parse
-from outpace.measure.syntax import name_of
+from outpace.measure.syntax import has_line, name_of
 from outpace.measure.user_modules import user_files
 from outpace.seams.where import place, short
 
@@ -48,7 +48,7 @@ def is_limited(name: str, frame: FrameType) -> bool:
     scopes = [each for tree in trees for each in ast.walk(tree) if isinstance(each, SCOPES)]
     if "." in own:
         return any(_limits(scope, own) for scope in scopes)
-    around = [one for one in scopes if one.lineno <= line <= (one.end_lineno or line)]
+    around = [one for one in scopes if has_line(one, line)]
     code = frame.f_code
     own_scope = around[-1:] if own in (*code.co_varnames, *code.co_cellvars) else []
     return any(_limits(scope, own) for scope in own_scope or trees)  # else any of the file's

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from outpace.measure import libraries
 from outpace.measure.expressions import DATA_LOADER, Unknown, evaluate, length_of, variable
 from outpace.measure.reached import reached
-from outpace.measure.syntax import name_of
+from outpace.measure.syntax import has_line, name_of, names_in
 from outpace.seams.where import Place, is_package_file, is_user_file, lines_of, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
@@ -82,8 +82,7 @@ def loops_at(filename: str, line: int) -> tuple[ast.For | ast.While, ...]:
     loops = [
         node
         for node in (ast.walk(tree) if tree is not None else ())
-        if isinstance(node, (ast.For, ast.While))
-        and node.lineno <= line <= (node.end_lineno or line)
+        if isinstance(node, (ast.For, ast.While)) and has_line(node, line)
     ]
     return tuple(sorted(loops, key=lambda loop: loop.lineno))
 
@@ -328,19 +327,23 @@ def training_frames(frame: FrameType | None) -> list[FrameType]:
 
 def loops_over_parts(frame: FrameType | None) -> list[ast.For | ast.While]:
     """The loops around a step whose turns are all of one step or one epoch, and make it no longer."""
-    around = _loops_outwards(frame)
+    around = loops_with_frames(frame)
     one_step = [loop for loop, each in around[:1] if _is_over_optimizers(loop, each)]
-    return one_step + phases_around(frame)
+    return one_step + _phases_of(around[len(one_step) :])
 
 
 def phases_around(frame: FrameType | None) -> list[ast.For | ast.While]:
     """The loops around a step that are over the phases of an epoch: within them are batches alone, and they
     are within a loop themselves. Others are over epochs, or trainings.
     """
-    around = _loops_outwards(frame)
-    if around and _is_over_optimizers(*around[0]):
-        del around[0]
-    found = []
+    around = loops_with_frames(frame)
+    one_step = bool(around) and _is_over_optimizers(*around[0])
+    return _phases_of(around[one_step:])
+
+
+def _phases_of(around: list[tuple[ast.For | ast.While, FrameType]]) -> list[ast.For | ast.While]:
+    """Those among loops around a step, the innermost first."""
+    found: list[ast.For | ast.While] = []
     for number, (loop, each) in enumerate(around[:-1]):
         inside = [one for one in around[:number] if one[0] not in found]
         batches = len(inside) <= MOST_INSIDE and not any(_counts(*one) for one in inside)
@@ -349,7 +352,7 @@ def phases_around(frame: FrameType | None) -> list[ast.For | ast.While]:
     return found
 
 
-def _loops_outwards(frame: FrameType | None) -> list[tuple[ast.For | ast.While, FrameType]]:
+def loops_with_frames(frame: FrameType | None) -> list[tuple[ast.For | ast.While, FrameType]]:
     """The training's loops around a frame's running line, the innermost first, each with its frame."""
     frames = training_frames(frame)
     return [(loop, each) for each in frames for loop in reversed(loops_around(each))]
@@ -397,7 +400,7 @@ def is_over_phases(loop: ast.For | ast.While, frame: FrameType) -> bool:
     """
     if isinstance(loop, ast.While) or not _is_over_few(loop.iter, frame):
         return False
-    names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    names = names_in(loop.target)
     nodes = [node for statement in loop.body for node in ast.walk(statement)]
     compared = (
         one

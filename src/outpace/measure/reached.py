@@ -15,11 +15,12 @@ from types import FrameType
 from typing import Any
 
 from outpace.measure.expressions import Unknown, evaluate, variable
+from outpace.measure.syntax import has_line, names_in
 
 MOST_ITEMS = 1000
 """that are gone through"""
 PLAIN = (str, int, float, bool)
-"""types of items, which are compared by no code of the user's"""
+"""types of items, which no code of the user's compares: one that is equal need not be the same"""
 COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -44,7 +45,7 @@ def reached(loop: ast.For, frame: FrameType, name: str, items: Sequence[Any]) ->
     guards = [
         (test, wanted)
         for test, wanted in guards_of(loop, frame.f_lineno)
-        if name in (named := _names_in(test)) and not (named - {name}) & changed_in(loop)
+        if name in (named := names_in(test)) and not (named - {name}) & changed_in(loop)
     ]
     for test, wanted in guards:
         try:
@@ -65,14 +66,10 @@ def changed_in(loop: ast.For) -> set[str]:
     found: set[str] = set()
     for node in (part for statement in loop.body for part in ast.walk(statement)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            found |= _names_in(node.func.value)
+            found |= names_in(node.func.value)
         elif isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
-            found |= _names_in(node)
+            found |= names_in(node)
     return found
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def is_last(loop: ast.For, frame: FrameType) -> bool:
@@ -80,7 +77,7 @@ def is_last(loop: ast.For, frame: FrameType) -> bool:
     line that runs. A variable in such a test may change until then.
     """
     here = next(
-        (n for n, each in enumerate(loop.body) if _has(each, frame.f_lineno)), len(loop.body)
+        (n for n, each in enumerate(loop.body) if has_line(each, frame.f_lineno)), len(loop.body)
     )
     for each in loop.body[here + 1 :]:
         if isinstance(each, ast.If) and isinstance(each.body[-1], ast.Break):
@@ -106,7 +103,7 @@ def guards_of(loop: ast.For, line: int) -> Iterator[Guard]:
     """The tests that decide whether a turn of a loop comes to a line of its own body."""
     block: list[ast.stmt] = loop.body
     while True:
-        here = next((each for each in block if _has(each, line)), None)
+        here = next((each for each in block if has_line(each, line)), None)
         if here is None:
             return
         for before in block[: block.index(here)]:
@@ -115,7 +112,7 @@ def guards_of(loop: ast.For, line: int) -> Iterator[Guard]:
         if not isinstance(here, ast.If | ast.With | ast.Try):
             return
         if isinstance(here, ast.If):
-            within = any(_has(each, line) for each in here.body)
+            within = any(has_line(each, line) for each in here.body)
             if within and not here.orelse:  # else what comes otherwise may train too
                 yield here.test, True
             if not within:
@@ -123,10 +120,6 @@ def guards_of(loop: ast.For, line: int) -> Iterator[Guard]:
             block = here.body
         else:
             block = here.body
-
-
-def _has(statement: ast.stmt, line: int) -> bool:
-    return statement.lineno <= line <= (statement.end_lineno or line)
 
 
 def _goes_on(statement: ast.stmt) -> bool:

@@ -16,6 +16,16 @@ def name_of(tree: ast.AST) -> str:
     return ""
 
 
+def names_in(tree: ast.AST) -> set[str]:
+    """The plain names in it."""
+    return {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+
+
+def has_line(tree: ast.stmt | ast.expr, line: int) -> bool:
+    """Whether a line is one of a statement's, or of an expression's."""
+    return tree.lineno <= line <= (tree.end_lineno or line)
+
+
 def leaves(body: list[ast.stmt]) -> bool:
     """Whether an error may end there: what a ``finally`` leaves by is all that is done."""
     return any(isinstance(each, LEAVES) for line in body for each in ast.walk(line))

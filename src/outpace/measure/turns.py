@@ -30,15 +30,13 @@ from outpace.measure.length import (
     range_of,
     training_frames,
 )
-from outpace.measure.reached import reached
+from outpace.measure.reached import PLAIN, reached
 from outpace.measure.syntax import name_of
 
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
 BLUR = 0.02
 """share of the steps by then that may always go by between the two looks that a turn began in"""
-PLAIN = (str, int, float, bool)
-"""types of items that are told apart by their value: one that is equal need not be the same"""
 MOST_ITEMS = 1_000_000
 """of a list whose items are told apart"""
 

@@ -22,6 +22,7 @@ from outpace.measure.length import (
     loops_around,
     loops_around_step,
     loops_over_parts,
+    loops_with_frames,
     total_steps,
     turns,
 )
@@ -149,7 +150,7 @@ class Folds:
 
     def _goes_on(self, frame: FrameType | None, lines: Place) -> bool:
         """Whether the training that began goes on, by an optimizer that was made in loops of other lines."""
-        around = loops_with_frames(frame)
+        around = loops_with_frames(frame)[::-1]
         here = [(each.f_code, loop.lineno) for loop, each in around]
         if not lines:
             return self._lines[0] in here  # it was made before all trainings
@@ -181,12 +182,6 @@ def loops_over_trainings(
         if each.f_lineno != line:
             break
     return found
-
-
-def loops_with_frames(frame: FrameType | None) -> list[tuple[ast.For | ast.While, FrameType]]:
-    """All loops around a step, the outermost first, and their frames."""
-    frames = reversed(list(user_frames(frame)))
-    return [(loop, each) for each in frames for loop in loops_around(each)]
 
 
 def lines_of_body(loop: ast.For | ast.While) -> range:

@@ -88,7 +88,7 @@ class Landing:
         self.time = TimeLeft(countdown, self.outlook, ranks)
         self.folds = Folds(host, countdown)
         self.told = float("-inf")
-        self.cut_short = False
+        self.one_ended = False
         """one of several trainings was ended, as its share of the time was up"""
         self.looked_ahead = False
         """what was learnt was saved some time before the end"""
@@ -136,7 +136,7 @@ class Landing:
         if self.host.guard("folds", self.folds.note) and self.time.share is not None:
             self.time.share = None
             # How long all are cannot be told by those that were ended.
-            if self.cut_short or not self.fits_again():
+            if self.one_ended or not self.fits_again():
                 self.time.share = self.folds.share()
             self.begin_anew()
 
@@ -487,7 +487,7 @@ class Landing:
     def end(self) -> None:
         """The time is up."""
         self.over = True
-        self.cut_short = self.cut_short or self.time.shared
+        self.one_ended = self.one_ended or self.time.shared
         leads = self.crew is None or self.crew.leads
         steps = self.host.steps
         whose = f"the share of {self.folds}" if self.time.shared else "the time"

@@ -41,7 +41,7 @@ from outpace.measure.length import (
     phases_around,
     training_frames,
 )
-from outpace.measure.syntax import name_of
+from outpace.measure.syntax import has_line, name_of, names_in
 from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.no_items import Over, begin_over_none, over_of
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
@@ -322,7 +322,7 @@ def _catches_exit(handler: ast.ExceptHandler) -> bool:
     """Whether an ``except`` takes SystemExit too."""
     if handler.type is None:
         return True
-    return bool(_names_in(handler.type) & {"BaseException", "SystemExit"})
+    return bool(names_in(handler.type) & {"BaseException", "SystemExit"})
 
 
 def _beside(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> list[int]:
@@ -362,9 +362,7 @@ def _ends_with_call(frame: FrameType) -> bool:
         return False
     line = frame.f_lineno
     around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and node.lineno <= line <= (node.end_lineno or line)
+        node for node in ast.walk(tree) if isinstance(node, ast.Expr) and has_line(node, line)
     ]
     if len(around) != 1 or any(isinstance(node, MANY) for node in ast.walk(around[0])):
         return False
@@ -407,22 +405,18 @@ def saves_last_only(exits: list[Exits]) -> bool:
     if not exits or not is_user_file(exits[0].frame.f_code.co_filename):
         return False
     outermost = exits[0].loops[0]
-    counters = _names_in(outermost.target if isinstance(outermost, ast.For) else outermost.test)
+    counters = names_in(outermost.target if isinstance(outermost, ast.For) else outermost.test)
     lasts = [
         node
         for loop in loops_of(exits)
         for node in ast.walk(loop)
         if isinstance(node, ast.If)
         and _is_last(node.test)
-        and (not counters or counters & _names_in(node.test))
+        and (not counters or counters & names_in(node.test))
     ]
     then = {id(part) for node in lasts for each in node.body for part in ast.walk(each)}
     saves = [id(node) for node in _calls_that_save(exits[-1].frame)]
     return bool(saves) and then.issuperset(saves)
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _calls_that_save(frame: FrameType) -> Iterator[ast.AST]:
@@ -446,9 +440,7 @@ def _is_save(node: ast.AST) -> bool:
 
 def _is_last(test: ast.expr) -> bool:
     """Whether something is compared with a number less one, or one more than it with that number."""
-    if isinstance(
-        test, ast.BoolOp
-    ):  # besides, it is in the last turn alone only where all has to be so
+    if isinstance(test, ast.BoolOp):  # with `or` it may be another turn too
         return isinstance(test.op, ast.And) and any(map(_is_last, test.values))
     return (
         isinstance(test, ast.Compare)
@@ -469,11 +461,7 @@ def _after(frame: FrameType, line: int) -> Iterator[ast.stmt]:
     if tree is None:
         return
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    there = [
-        node
-        for node in parents
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line)
-    ]
+    there = [node for node in parents if isinstance(node, ast.stmt) and has_line(node, line)]
     here: ast.AST = max(there, key=lambda node: node.lineno, default=tree)
     while here in parents and not isinstance(here, FUNCTIONS):
         for _, block in ast.iter_fields(parents[here]):

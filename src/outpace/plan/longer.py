@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 
 from outpace.measure.length import loops_around, parse
+from outpace.measure.syntax import names_in
 from outpace.seams.where import is_user_file
 
 HARMLESS = ("print", "str", "int", "float", "round", "min", "max", "divmod", "range", "len")
@@ -159,8 +160,3 @@ def is_length(node: ast.expr, sources: set[str]) -> bool:
         and bool(node.args)
         and bool(names_in(node.args[0]) & sources)
     )
-
-
-def names_in(node: ast.expr) -> set[str]:
-    """The plain names in an expression."""
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

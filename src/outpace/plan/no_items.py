@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import DataLoader
 
 from outpace.measure.expressions import Unknown, evaluate, variable
-from outpace.measure.syntax import name_of
+from outpace.measure.syntax import name_of, names_in
 from outpace.plan.over_nothing import DOES, MISSING, Trace, beyond, go_to
 from outpace.seams.where import is_functions
 
@@ -85,17 +85,13 @@ def _does(given: ast.expr, name: str) -> bool:
     """Whether anything is called, but for a length, or computed of what is to be nothing."""
     return any(
         (isinstance(part, DOES) and not _is_length(part))
-        or (isinstance(part, COMPUTES) and name in _names(part))
+        or (isinstance(part, COMPUTES) and name in names_in(part))
         for part in ast.walk(given)
     )
 
 
 def _is_length(part: ast.AST) -> bool:
     return isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "len"
-
-
-def _names(part: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
 
 
 def is_loader(over: ast.expr, frame: FrameType) -> bool:

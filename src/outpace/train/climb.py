@@ -18,7 +18,6 @@ import torch
 from outpace.plan.schedule import rate as share
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
-from outpace.train.finite import fit_scale
 from outpace.train.layers import set_learning
 from outpace.train.optimizers import Rates
 from outpace.train.pretrained import pretrained
@@ -35,6 +34,7 @@ from outpace.train.rate import (
     sound,
     usual_rate,
 )
+from outpace.train.scaled import UNSCALED, fit_scale, move
 
 STRIDE = math.sqrt(10.0)
 FIRST_ADAPTIVE, FIRST = 0.03, 0.1
@@ -42,7 +42,6 @@ FIRST_ADAPTIVE, FIRST = 0.03, 0.1
 NOISE, NEAR = 2.0, 0.6
 """standard errors that what was clearly learnt is above; share of it that a rate below learns at least where
 both are not too small: without the one above the rate is up to 1.3x smaller then"""
-UNSCALED = torch.amp.GradScaler(enabled=False)
 
 Copies = Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer]]
 LossOf = Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -152,9 +151,7 @@ def trained(
     for step in range(steps):
         rates.set(share("one-cycle", step / steps))
         _backward(model, loss_of, batches[step % len(batches)], scaler)
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
+        move(scaler, optimizer)
     # Of schedule_free's, whose package imports this.
     put_mean = getattr(optimizer, "put_mean", None)
     if put_mean is not None:

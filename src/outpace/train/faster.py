@@ -18,10 +18,10 @@ from outpace.records.gain import Gain
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
 from outpace.train.clock import Clock, done
-from outpace.train.finite import fit_scale
 from outpace.train.layers import set_learning
 from outpace.train.loop import gradients
 from outpace.train.run import Run
+from outpace.train.scaled import fit_scale, move
 from outpace.train.strategies.dropout_off import dropped
 from outpace.train.trials import Trials, Variant
 
@@ -147,7 +147,5 @@ def step_seconds(run: Run, batch: Any) -> float:
     began = done(run.clock.now)
     gradients(run, batch)
     run.scaler.unscale_(run.optimizer)
-    run.scaler.step(run.optimizer)
-    run.scaler.update()
-    run.optimizer.zero_grad()
+    move(run.scaler, run.optimizer)
     return done(run.clock.now) - began

@@ -25,6 +25,7 @@ from outpace.train.data import Together
 from outpace.train.layers import set_learning
 from outpace.train.result import Best
 from outpace.train.run import Run
+from outpace.train.scaled import move
 
 
 def train(run: Run) -> None:
@@ -85,9 +86,7 @@ def step(run: Run, batch: Any) -> None:
     run.scaler.unscale_(run.optimizer)
     for tell in run.events.gradients:
         tell(run)
-    run.scaler.step(run.optimizer)
-    run.scaler.update()
-    run.optimizer.zero_grad()
+    move(run.scaler, run.optimizer)
     run.step += 1
     run.losses.add(loss)
     run.ahead.step_ended()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates, with_added_groups
 from outpace.train.progress import Telling
 from outpace.train.result import Best, Choice, Spent
+from outpace.train.scaled import UNSCALED
 from outpace.train.strategies.base import Events
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ class Run:
     """by these"""
     given: bool = False
     """the optimizer is the user's"""
-    scaler: torch.amp.GradScaler = field(
-        default_factory=functools.partial(torch.amp.GradScaler, enabled=False)
-    )
+    scaler: torch.amp.GradScaler = UNSCALED
     """of the loss, where gradients would be too small for the precision; else it changes nothing"""
     kept: frozenset[str] = frozenset()
     """names of the strategies whose state is in the checkpoint that is to be gone on with"""

@@ -16,9 +16,10 @@ import torch
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.seams.batch import batch_size, scale_batch
 from outpace.train import ranks
-from outpace.train.finite import finite, own_gradients
+from outpace.train.finite import finite
 from outpace.train.layers import copies_of, set_learning
 from outpace.train.optimizers import Rates
+from outpace.train.scaled import move, own_gradients
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -63,9 +64,7 @@ class Twin:
     def step(self, batch: Any, *, alone: bool = False) -> None:
         """One step; ``alone``: without the other ranks."""
         self.gradients(batch, alone=alone)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad()
+        move(self.scaler, self.optimizer)
 
     def seconds(self, act: Callable[[], None], enough_s: float = ENOUGH_S) -> float:
         """The shortest of some times that it takes, on the training's clock, which ranks read alike."""

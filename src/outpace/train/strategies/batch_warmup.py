@@ -9,7 +9,7 @@ import torch
 from outpace.errors import UsageError
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.serve.loader import Loader
-from outpace.train.finite import own_gradients
+from outpace.train.scaled import own_gradients
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.batch_size import copies
 

@@ -118,6 +118,26 @@ def test_batches_made_beside_a_slower_arm_are_no_gain(
     assert 0.85 < statistics.median(off) < 1.15, off
 
 
+@dataclass
+class Short(Fed):
+    """An epoch's batches, of which workers have made all by its begin."""
+
+    epoch: int = 8
+
+    def queued(self) -> int | None:  # type: ignore[override]
+        return None
+
+    def step(self) -> Step:
+        self.ready = self.ready - 1.0 if self.ready > 1 else self.epoch
+        return FakeHost.step(self)
+
+
+def test_batches_of_an_epoch_whose_last_is_made_tell_nothing_of_how_fast_they_are_made() -> None:
+    told = compete(contest(FAST, rounds=8), Short(ready=8))
+    assert told.slower("as_is") == told.slower("arm") == 1.0
+    assert told.gain("arm").speedup == pytest.approx(SECONDS[AS_IS] / SECONDS[FAST], rel=0.2)
+
+
 def contest(arm: Setup, rounds: int = 21) -> Contest:
     return Contest({"as_is": AS_IS, "arm": arm}, 1e9, min_rounds=rounds, max_rounds=rounds)
 

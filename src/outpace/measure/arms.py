@@ -214,7 +214,7 @@ class Scheduler:
         progress: Callable[[Contest], None] | None = None,
         done: Callable[[], None] | None = None,
         workers: Callable[[], list[int]] = list,
-        queued: Callable[[], int] = int,
+        queued: Callable[[], int | None] = int,
         settle: Callable[[], float] = float,
     ) -> None:
         self.host = host
@@ -227,8 +227,8 @@ class Scheduler:
         self.queued = queued
         self.settle = settle
         """wait for the device, and tell for how many seconds: what a block asked for belongs to it"""
-        self.ready = 0
-        """batches at the begin of a block"""
+        self.ready: int | None = 0
+        """batches at the begin of a block; None: workers had made all of the epoch"""
         self.taken = 0.0
         self.contest: Contest | None = None
         self.order: list[str] = []
@@ -389,11 +389,12 @@ class Scheduler:
         wall = (sum(self.walls) + left_s) / self.counted
         cpu = (sum(self.cpus) + workers) / self.counted
         self.measured.append((name, wall, cpu))
-        if self.round >= 0:
+        left = self.queued()
+        if self.round >= 0 and left is not None and self.ready is not None:
             assert self.contest is not None
             spare = self.contest.spare.setdefault(name, Spare())
             spare.taken += self.taken
-            spare.before += self.ready - self.queued()
+            spare.before += self.ready - left
         if self.round < 0:
             steps, seconds = self.seen.get(name, (0, 0.0))
             self.seen[name] = steps + self.counted, seconds + wall * self.counted

@@ -58,8 +58,8 @@ class Feeding:
             at_work = setup.feed == AS_IS.feed and not setup.free_input
             (wake if at_work else rest)(worker_pids(own))
 
-    def queued(self, record: Record) -> int:
-        """Batches that are made for the Setup in force and were not drawn yet."""
+    def queued(self, record: Record) -> int | None:
+        """Batches that are made for the Setup in force and were not drawn yet; None: no more are made."""
         setup = self.setup
         if setup.free_input:
             return 0

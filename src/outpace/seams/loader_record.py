@@ -39,8 +39,8 @@ class Runner(Protocol):
     def pids(self) -> list[int]:
         """Worker processes at work."""
 
-    def queued(self) -> int:
-        """Batches that are made and were not drawn yet."""
+    def queued(self) -> int | None:
+        """Batches that are made and were not drawn yet; None: no more are made in this epoch."""
 
     def close(self) -> None:
         """End threads and processes."""

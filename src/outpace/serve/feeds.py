@@ -381,8 +381,8 @@ class Processes:
         """Worker processes at work."""
         return worker_pids(self.newest) if os.getpid() == self.process else []
 
-    def queued(self) -> int:
-        """Batches that are made and were not drawn yet."""
+    def queued(self) -> int | None:
+        """Batches that are made and were not drawn yet; None: no more are made in this epoch."""
         return queued(self.newest) if os.getpid() == self.process else 0
 
     def pause(self) -> None:

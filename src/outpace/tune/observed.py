@@ -113,8 +113,8 @@ class Observed:
                     found += runner.pids()
         return found
 
-    def queued(self) -> int:
-        """Batches that are made for the training and were not drawn yet."""
+    def queued(self) -> int | None:
+        """Batches that are made for the training and were not drawn yet; None: no more are made."""
         loader, found = self.host.seam(LoaderSeam), training_loader(self.host)
         assert loader is not None
         return 0 if found is None else loader.feeding.queued(found[1])

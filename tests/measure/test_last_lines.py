@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outpace.measure.last_lines import LastLines
-from outpace.measure.length import outermost_loop
+from outpace.measure.loops import outermost_loop
 from outpace.seams.where import Place
 
 HEAD = """

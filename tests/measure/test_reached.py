@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from outpace.measure.length import Loop, loops_around_step
-from outpace.measure.turns import Turns
+from outpace.measure.turns import Turns, loops_that_count, turn_of
 
 CONFIG = SimpleNamespace(folds=[0, 3], fold=2, last=None, epochs=4, skip=False)
 
@@ -36,6 +36,22 @@ def test_folds_that_are_asked_for() -> None:
     assert found[2] == Loop(1, True)
     assert found[3] == Loop(1, False)
     assert found[4:] == [Loop(2, False)] * 2
+
+
+def test_a_guard_on_what_a_dict_or_a_pair_begins_with() -> None:
+    found: list[Loop] = []
+    counted: list[int | None] = []
+    settings = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
+    for name, rate in settings.items():
+        if name != "sgd" and rate:
+            found += loops_around_step()[:1]
+            (loop,) = loops_that_count(sys._getframe())
+            counted.append(turn_of([(loop, sys._getframe())]))
+    for fold, _seed in [(0, 3), (1, 5), (2, 7)]:
+        if fold in CONFIG.folds:
+            found += loops_around_step()[:1]
+    assert found == [Loop(2, False)] * 2 + [Loop(1, False)]
+    assert counted == [0, 1]
 
 
 def test_a_setting_that_ends_the_loop_with_its_first_turn() -> None:

@@ -271,7 +271,7 @@ def test_a_cache_that_tensors_are_the_keys_of() -> None:
 def test_a_memory_that_has_a_limit(
     adding: str, limited: bool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    monkeypatch.setattr("outpace.measure.syntax._started", lambda: math.inf)  # the file is newer
     text = (
         f"class Memory:\n    def push(self, item):\n        {adding}\n\nframe = sys._getframe()\n"
     )
@@ -286,7 +286,7 @@ def test_a_memory_of_a_module_that_a_function_limits(
     declared: str, limited: bool, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another function than the one that runs; a variable of that one's own is another."""
-    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    monkeypatch.setattr("outpace.measure.syntax._started", lambda: math.inf)  # the file is newer
     path = script(
         "import sys\nmemory = []\n"
         "def push(item):\n    memory.append(item)\n    if len(memory) > 9: memory.pop(0)\n"

@@ -656,7 +656,7 @@ SAVER = "def save_model():\n    torch.save(model, path)"
 def test_scripts_that_save_in_their_last_turn_alone(
     body: str, last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outpace.measure.length._started", lambda: math.inf)  # the file is newer
+    monkeypatch.setattr("outpace.measure.syntax._started", lambda: math.inf)  # the file is newer
     path = tmp_path / "train.py"
     path.write_text(f"for epoch in range(epochs):\n    for x in [1]:\n        look()\n    {body}\n")
     told: list[bool] = []

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from outpace.measure.length import parse
-from outpace.measure.syntax import has_line, name_of
+from outpace.measure.syntax import has_line, name_of, parse
 from outpace.measure.user_modules import user_files
 from outpace.seams.where import place, short
 

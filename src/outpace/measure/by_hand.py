@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from outpace.measure.dispatch import name_of, phase, storage_of, tensors_in
-from outpace.measure.length import parse
+from outpace.measure.syntax import parse
 from outpace.seams.where import is_user_file, user_frames
 
 Function = tuple[str, str]

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outpace.measure.length import (
-    Loop,
-    loops_around_step,
-    outermost_loop,
-    place_of_step,
-    total_steps,
-)
+from outpace.measure.length import Loop, loops_around_step, total_steps
 from outpace.measure.limits import Limits
+from outpace.measure.loops import outermost_loop, place_of_step
 from outpace.measure.turns import Turns
 from outpace.seams.where import Place
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NoReturn
 
-from outpace.measure.length import is_within
+from outpace.measure.loops import is_within
 from outpace.seams.where import Place, is_user_file, lines_of
 
 

@@ -7,12 +7,46 @@ a training has no end, nothing is known. Neither package is imported.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
+
+from outpace.measure.expressions import Unknown, variable
+from outpace.seams.where import is_user_file
 
 ENTRIES = ("train", "fit")
 """their functions that train"""
 TRANSFORMERS = ("transformers.trainer",)
 LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+
+
+def library_ends() -> bool:
+    """Whether a library's loop around the calling step ends after it: it is asked to."""
+    return any(map(ask_to_end, trainers(sys._getframe(1))))
+
+
+def library_judges() -> bool:
+    """Whether a library's loop around the calling step validates once more where it is asked to end."""
+    return any(map(judges_at_end, trainers(sys._getframe(1))))
+
+
+def trainers(frame: FrameType | None) -> Iterator[Any]:
+    """Of the libraries' frames around a step, the innermost first."""
+    while frame is not None:
+        if not is_user_file(frame.f_code.co_filename):
+            yield trainer_of(frame)
+        frame = frame.f_back
+
+
+def trainer_of(frame: FrameType) -> Any:
+    """What a library's function around the step may train with."""
+    if frame.f_code.co_name not in ENTRIES:
+        return None
+    try:
+        return variable(frame, "self")
+    except Unknown:
+        return None
 
 
 def knows(trainer: Any) -> bool:

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.expressions import Unknown, evaluate
-from outpace.measure.length import by_code, loops_around, training_frames
+from outpace.measure.loops import by_code, loops_around, training_frames
 from outpace.measure.syntax import name_of, stored_in
 from outpace.seams.where import short
 

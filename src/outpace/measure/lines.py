@@ -15,8 +15,9 @@ from collections.abc import Collection, Container
 from typing import Any
 
 from outpace.measure.by_hand import Place, Update
-from outpace.measure.length import loops_at, parse
+from outpace.measure.loops import loops_at
 from outpace.measure.sampler import Line, place_of
+from outpace.measure.syntax import parse
 from outpace.seams.phases import WORK
 from outpace.seams.root import Caller
 from outpace.seams.where import is_user_file

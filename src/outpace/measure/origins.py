@@ -13,7 +13,8 @@ from functools import lru_cache
 from types import FrameType
 from typing import NamedTuple
 
-from outpace.measure.length import loops_at, parse
+from outpace.measure.loops import loops_at
+from outpace.measure.syntax import parse
 from outpace.records.compute import MOSTLY, Calls, Dearest
 from outpace.seams.where import short, user_frames
 

@@ -1,11 +1,35 @@
-"""What several readers of the user's source ask of a syntax tree."""
+"""What several readers of the user's source ask of a syntax tree, and the tree itself."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import os
 
+import psutil
+
+UNSURE_S = 2.0
+"""by which the times of a file and of a process may differ; the system tells its own start by the second"""
 LEAVES = (ast.Continue, ast.Break, ast.Return)
 """what goes on elsewhere, with no error"""
+
+
+@functools.lru_cache(maxsize=64)
+def parse(filename: str) -> ast.Module | None:
+    """The syntax tree of a file; None where it cannot be read, or is no longer what is running."""
+    try:
+        with open(filename, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mtime > _started() + UNSURE_S:
+                return None  # edited since: its lines are others
+            return ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@functools.cache
+def _started() -> float:
+    """When this process was started, by the calendar's clock."""
+    return psutil.Process().create_time()
 
 
 def name_of(tree: ast.AST) -> str:

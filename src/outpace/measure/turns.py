@@ -16,29 +16,21 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.expressions import Unknown, evaluate, length_of, variable
-from outpace.measure.length import (
-    bare,
+from outpace.measure.expressions import Unknown, variable
+from outpace.measure.heads import head_of
+from outpace.measure.loops import (
     by_code,
-    count_of,
-    is_range,
-    items_of,
     lines_within,
     loops_around,
-    part_of_dict,
     phases_around,
-    range_of,
     training_frames,
 )
 from outpace.measure.reached import PLAIN, reached
-from outpace.measure.syntax import name_of
 
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
 BLUR = 0.02
 """share of the steps by then that may always go by between the two looks that a turn began in"""
-MOST_ITEMS = 1_000_000
-"""of a list whose items are told apart"""
 
 
 class Counted(NamedTuple):
@@ -180,32 +172,13 @@ def loops_that_count(frame: FrameType | None) -> list[Counted]:
 
 def counted_by(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
     """How a loop tells where it is; None where it does not."""
-    if isinstance(loop, ast.While):
+    head = head_of(loop, frame)
+    if isinstance(loop, ast.While) or head is None or (index := _in(head.items)) is None:
         return None
-    over, target, numbered = bare(loop.iter), loop.target, False
-    called = over.func.id if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) else ""
-    if called == "enumerate":
-        assert isinstance(over, ast.Call)
-        if len(over.args) != 1 or over.keywords or not isinstance(target, ast.Tuple):
-            return None
-        over, target, numbered = bare(over.args[0]), target.elts[0], True
-    first = isinstance(target, ast.Tuple)
-    name = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
-    if not isinstance(name, ast.Name):
-        return None
-    try:
-        told = count_of(over, frame) if numbered else None
-        items: Any = range(told) if told is not None else _items(over, frame, first=first)
-        count = length_of(items)
-        index = _in(range(count) if numbered else items, first=first)
-    except Exception:
-        return None
-    if index is None:
-        return None
-    turns = reached(loop, frame, name.id, range(count) if numbered else items)
-    if len(turns) < count:
+    turns = reached(loop, frame, head.name, head.items)
+    if len(turns) < len(head.items):
         index = _of_those(index, turns)
-    return Counted(frame.f_code, lines_within(loop), name.id, len(turns), index)
+    return Counted(frame.f_code, lines_within(loop), head.name, len(turns), index)
 
 
 def _of_those(
@@ -221,37 +194,12 @@ def _of_those(
     return place
 
 
-def _items(over: ast.expr, frame: FrameType, *, first: bool) -> Any:
-    """What a loop is over: a range, what a list that is written there has, or what is evaluated; None where
-    its items are made as they are asked for. ``first``: the loop has names for what they are made of.
-    """
-    if is_range(over):
-        return range_of(over, frame)
-    if isinstance(over, ast.List | ast.Tuple):
-        return [_written(each, frame, first=first) for each in over.elts]
-    parted = part_of_dict(over)
-    items = items_of(parted, frame)
-    if type(items) is not dict:
-        return items if parted is over else None
-    asked = name_of(over.func) if isinstance(over, ast.Call) and parted is not over else "keys"
-    return list(getattr(items, asked)()) if first or asked != "items" else None
-
-
-def _written(item: ast.expr, frame: FrameType, *, first: bool) -> Any:
-    """An item of such a list; of several things that it is made of the first one alone."""
-    if first and isinstance(item, ast.Tuple | ast.List) and item.elts:
-        return (evaluate(item.elts[0], frame),)
-    return evaluate(item, frame)
-
-
-def _in(items: Any, *, first: bool) -> Callable[[Any], int | None] | None:
-    """What finds a turn by its item, or by the ``first`` of several that an item is made of."""
+def _in(items: Sequence[Any]) -> Callable[[Any], int | None] | None:
+    """What finds a turn by its item."""
     if isinstance(items, range):
         return lambda value: items.index(value) if type(value) is int and value in items else None
-    if type(items) not in (list, tuple) or len(items) > MOST_ITEMS:
-        return None
     # No other item is kept, nor compared by code of the user's: the loop keeps its list itself.
-    places = {_told_by(item[0] if first else item): index for index, item in enumerate(items)}
+    places = {_told_by(item): index for index, item in enumerate(items)}
     return (lambda value: places.get(_told_by(value))) if len(places) == len(items) else None
 
 

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import loops_around, parse
+from outpace.measure.loops import loops_around
+from outpace.measure.syntax import parse
 from outpace.seams.where import first_line, is_user_file, locals_of, short, user_frames
 
 DEEP = 3

@@ -17,15 +17,8 @@ import sys
 from types import FrameType
 from typing import NamedTuple
 
-from outpace.measure.length import (
-    Loop,
-    loops_around,
-    loops_around_step,
-    loops_over_parts,
-    loops_with_frames,
-    total_steps,
-    turns,
-)
+from outpace.measure.length import Loop, loops_around_step, total_steps, turns
+from outpace.measure.loops import loops_around, loops_over_parts, loops_with_frames
 from outpace.measure.trainings import Taught
 from outpace.measure.turns import counted_by, turn_of
 from outpace.plan.countdown import Countdown

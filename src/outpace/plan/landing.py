@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from outpace.measure.length import library_ends
+from outpace.measure.libraries import library_ends
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, steps_between

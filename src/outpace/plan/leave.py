@@ -34,14 +34,8 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure.expressions import evaluate
-from outpace.measure.length import (
-    lines_within,
-    loops_around,
-    parse,
-    phases_around,
-    training_frames,
-)
-from outpace.measure.syntax import has_line, name_of, names_in
+from outpace.measure.loops import lines_within, loops_around, phases_around, training_frames
+from outpace.measure.syntax import has_line, name_of, names_in, parse
 from outpace.plan.lower_limit import Limit, limit_of, lower
 from outpace.plan.no_items import Over, begin_over_none, over_of
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to

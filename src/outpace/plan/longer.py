@@ -16,8 +16,8 @@ import inspect
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from outpace.measure.length import loops_around, parse
-from outpace.measure.syntax import names_in
+from outpace.measure.loops import loops_around
+from outpace.measure.syntax import names_in, parse
 from outpace.seams.where import is_user_file
 
 HARMLESS = ("print", "str", "int", "float", "round", "min", "max", "divmod", "range", "len")

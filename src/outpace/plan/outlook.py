@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from outpace.measure.course import Course
-from outpace.measure.length import library_judges
+from outpace.measure.libraries import library_judges
 from outpace.measure.subjects import forget_epochs, validation_on_others
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Cycle, Pace

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from outpace.measure.length import counter_of, is_range
+from outpace.measure.heads import counter_of, is_range
 from outpace.seams.where import is_functions
 
 Trace = Callable[[FrameType, str, Any], Any]

@@ -230,3 +230,12 @@ def test_packed_sequences_and_graphs_are_counted_themselves() -> None:
 
     assert batch_size(Graphs()) == 2
     assert batch_size([Graphs(), torch.zeros(2)]) == 2
+
+
+def test_sequences_whose_samples_lie_along_the_second_dimension() -> None:
+    lengths = torch.tensor([9, 7, 4])
+    inputs, targets = torch.zeros(9, 3, 5), torch.zeros(3, 6)
+    assert batch_size(((inputs, lengths), (targets, lengths))) == 3
+    assert batch_size((torch.zeros(9, 3, 5), torch.zeros(9))) == 9
+    boxes, labels = torch.zeros(12, 4), torch.zeros(12)
+    assert batch_size((torch.zeros(4, 3, 8, 8), boxes, labels)) == 4

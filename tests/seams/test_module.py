@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -267,3 +268,28 @@ def test_the_model_is_the_one_that_learns() -> None:
         rooted = host.main_root()
         assert rooted is not None
         assert rooted[0] is model
+
+
+class Asleep(nn.Module):
+    """Without parameters, and slow."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.01)
+        return batch * 0.5
+
+
+def test_a_module_that_no_gradient_comes_through_is_no_part_of_the_model() -> None:
+    phases = []
+    with hosted(AS_IS) as host:
+        model, beside, loss = nn.Linear(4, 1), Asleep(), Asleep()
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        host.listeners.append(lambda step: phases.append(step.phases))
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss(model(beside(torch.ones(2, 4)))).sum().backward()
+            optimizer.step()
+        assert not host.broken
+    for totals in phases[2:]:
+        assert totals["elsewhere"] >= 1e7, "what came before the model"
+        assert totals["forward"] >= 1e7, "what came of it"
+        assert totals["forward"] + totals["elsewhere"] >= 2e7

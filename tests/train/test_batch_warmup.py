@@ -102,9 +102,12 @@ def test_a_budget_is_used_up_though_a_validation_is_worth_fewer_steps_as_they_gr
     time = Time()
 
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        time.s += len(targets) / 24 * (1.0 if torch.is_grad_enabled() else 0.3)
+        trains.append(torch.is_grad_enabled())
+        if any(trains):  # before it a look at a validation
+            time.s += len(targets) / 24 * (1.0 if trains[-1] else 0.3)
         return F.cross_entropy(outputs, targets)
 
+    trains = list[bool]()
     result = fit(
         loss=loss,
         train=points(4800),

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from outpace.plan.safety import random_states
 from outpace.train import candidates
 from outpace.train.data import Batches
-from outpace.train.facts import Facts, facts_of
+from outpace.train.facts import Facts, facts_of, told_apart
 from outpace.train.objective import Objective
 from outpace.train.strategies import STRATEGIES
 from tests.train.test_choose import deep, unequal
@@ -167,3 +167,24 @@ def test_classes_may_be_told_in_bytes() -> None:
     wide = nn.Linear(8, 157)
     as_bytes = facts(wide, [(x, y.byte()) for x, y in some])
     assert as_bytes.classes == facts(wide, some).classes
+
+
+@pytest.mark.parametrize(
+    ("target", "spread", "kind", "apart"),
+    [
+        (1990.0, 10.0, torch.bfloat16, False),
+        (1990.0, 1000.0, torch.bfloat16, True),
+        (1990.0, 30.0, torch.float16, True),
+        (0.0, 1.0, torch.bfloat16, True),
+    ],
+)
+def test_targets_that_a_short_precision_does_not_tell_apart(
+    target: float, spread: float, kind: torch.dtype, apart: bool
+) -> None:
+    y = target + spread * torch.randn(64, 1, generator=torch.Generator().manual_seed(0))
+    assert told_apart([(torch.zeros(64, 2), y)], kind) is apart
+
+
+def test_classes_are_always_told_apart() -> None:
+    assert told_apart(ready(), torch.bfloat16)
+    assert told_apart([{"x": torch.zeros(3)}], torch.bfloat16)

@@ -425,7 +425,11 @@ def test_what_is_as_large_as_the_images_goes_with_them() -> None:
     [
         (
             "progressive_resizing",
-            {"model": nn.Sequential(nn.Flatten(), nn.Linear(1024, 3)), "train": images(24)},
+            {
+                "model": nn.Sequential(nn.Flatten(), nn.Linear(1024, 3)),
+                "train": images(24),
+                "valid": None,
+            },
             "images of 16 x 16 do not go through the model",
         ),
         ("progressive_resizing", {}, "batches hold no images"),
@@ -435,6 +439,7 @@ def test_what_is_as_large_as_the_images_goes_with_them() -> None:
             {
                 "model": nn.Sequential(nn.Embedding(8, 4), nn.Flatten(), nn.Linear(256, 8)),
                 "train": [(x, y[:, 0]) for x, y in tokens(24)],
+                "valid": None,
             },
             "8 of 64 tokens do not go through the model",
         ),

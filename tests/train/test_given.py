@@ -41,6 +41,24 @@ class Stream(IterableDataset[Any]):
         return iter(zip(X, Y, strict=True))
 
 
+class Once(IterableDataset[Any]):
+    def __init__(self) -> None:
+        self.samples = (sample for sample in zip(X, Y, strict=True))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.samples
+
+
+def scheduled(weights: Any) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(weights, 0.1)
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 100)
+    return optimizer
+
+
+def at_rest(weights: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(weights, 0.0)
+
+
 class OwnRate(torch.optim.SGD):
     """Finds its rate itself, as Adafactor may."""
 
@@ -85,6 +103,12 @@ class OwnRate(torch.optim.SGD):
         ({"train": (X, Y[:40]), "batch_size": 8}, "train= has tensors of 48 and 40 rows"),
         ({"train": (X.numpy(), Y.numpy()), "batch_size": 8}, "train= is a tuple of arrays"),
         ({"train": (X.numpy(), Y), "batch_size": 8}, "train= is a tuple of arrays"),
+        (
+            {"train": (X.numpy().tolist(), Y), "batch_size": 8},
+            "train= is a tuple of list and Tensor",
+        ),
+        ({"train": (X, list(Y)), "batch_size": 8}, "train= is a tuple of Tensor and list"),
+        ({"metric": "accuracy"}, "metric is 'accuracy'"),
         ({"train": Stream(), "batch_size": 8}, "train= is an IterableDataset"),
         ({"valid": [X, Y], "batch_size": 8}, "valid= is a list of tensors"),
         *(({name: print}, f"{name}= would not be used: train= gives ready") for name in MADE),
@@ -116,8 +140,20 @@ def test_mistakes_are_told_before_anything_is_done(given: dict[str, Any], said: 
         ({"optimizer": OwnRate}, UsageError, "OwnRate without a rate"),
         ({"metric": lambda *_: None}, UsageError, "metric= gives None"),
         ({"loss": lambda o, y: F.cross_entropy(o, y).detach()}, UsageError, "no gradient"),
-        ({"train": X, "batch_size": 24}, UsageError, "a batch is a tensor of 24 x 8"),
+        (
+            {"train": X, "valid": None, "batch_size": 24},
+            UsageError,
+            "a batch is a tensor of 24 x 8",
+        ),
         ({"checkpoint": __file__}, DataError, "no checkpoint can be kept in"),
+        (
+            {"loss": lambda net, batch: 0.0, "train": [{"x": X}]},
+            UsageError,
+            "a batch is a dict of x",
+        ),
+        ({"train": DataLoader(Once(), 8)}, UsageError, "a generator can be gone through once"),
+        ({"optimizer": scheduled}, UsageError, "a scheduler is on the optimizer"),
+        ({"optimizer": at_rest}, UsageError, "optimizer= has a rate of 0"),
     ],
 )
 def test_mistakes_that_show_later_are_told_too(
@@ -233,6 +269,7 @@ def test_what_is_interrupted_says_how_to_go_on(
         made.fit()
     said = capsys.readouterr().err
     assert "interrupted at step 7" in said
+    assert "best weights" not in said, "there was no validation"
     assert (f"goes on from {tmp_path / 'step-000000000'}" in said) == folder
     assert ("with checkpoint='runs/a'" in said) != folder
 

@@ -18,6 +18,7 @@ from outpace.errors import UsageError
 from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train import climb, data
+from outpace.train.judged_first import LOOKED_AT
 from outpace.train.rate import careful
 from outpace.train.run import Run
 from outpace.train.strategies import Accumulation, Constant, LrFinder, OneCycle, lr_finder
@@ -139,7 +140,7 @@ def test_it_holds_few_batches_where_they_are_large(monkeypatch: pytest.MonkeyPat
     finder = LrFinder()
     fit(strategies=[finder, OneCycle()], epochs=60)
     assert finder.found is not None
-    assert looked_at == [data.FEWEST_HELD]
+    assert looked_at == [LOOKED_AT, data.FEWEST_HELD]
     with pytest.raises(UsageError, match="steps=5"):
         LrFinder(steps=5)
 

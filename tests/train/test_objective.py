@@ -226,14 +226,18 @@ def test_weights_that_are_no_numbers_void_it() -> None:
 
 
 def test_ranks_count_what_told_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = [2.0 * 30, 0.5 * 40, 30.0, 40.0]
+    other = [2.0 * 30, 0.5 * 40, 30.0, 40.0, 40.0]
     monkeypatch.setattr(
         ranks, "summed", lambda own, _: [a + b for a, b in zip(own, other, strict=True)]
     )
     cpu = torch.device("cpu")
-    assert ranks.judged(Judged(1.0, 1.0, 20, 10), 2, cpu) == Judged(70 / 40, 40 / 60, 60, 20)
-    assert ranks.judged(Judged(math.nan, 1.0, 20, 20), 2, cpu) == Judged(2.0, 40 / 60, 60, 30)
-    assert math.isnan(ranks.judged(Judged(math.nan, 1.0, 20), 2, cpu).loss)
+    all_told = Judged(70 / 40, 40 / 60, 60, 20, 60)
+    assert ranks.judged(Judged(1.0, 1.0, 20, 10, 20), 2, cpu) == all_told
+    without_loss = Judged(2.0, 40 / 60, 60, 30, 60)
+    assert ranks.judged(Judged(math.nan, 1.0, 20, 20, 20), 2, cpu) == without_loss
+    assert math.isnan(ranks.judged(Judged(math.nan, 1.0, 20, 0, 20), 2, cpu).loss)
+    unmeasured = ranks.judged(Judged(1.0, math.nan, 20, 10, 0), 2, cpu)
+    assert (unmeasured.metric, unmeasured.measured) == (0.5, 40)
 
 
 def equation(model: torch.nn.Module, batch: Any) -> torch.Tensor:

@@ -101,11 +101,11 @@ def test_no_checkpoint_is_named_that_is_gone_by_then(tmp_path: Path) -> None:
 
     fit(checkpoint=tmp_path, every=0, callbacks=[Look()])
     assert "started again it goes on from" in seen[0]
-    assert seen[1] == "interrupted at step 12"
+    assert seen[1] == "interrupted at step 12, the model has the best weights, of step 10"
 
 
 def test_the_last_metric_is_told_and_the_best_where_it_is_another() -> None:
-    values = iter([0.5, 0.9, 0.7, 0.95])
+    values = iter([0.1, 0.5, 0.9, 0.7, 0.95])  # the first one is a look before the training
     lines = Lines()
     fit(metric=lambda outputs, targets: next(values), valid=ready(24, seed=1), callbacks=[lines])
     told = [line.split(" · ")[2:-2] for line in lines.told]

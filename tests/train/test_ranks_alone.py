@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -404,3 +405,29 @@ def test_ranks_know_what_the_first_one_writes_and_their_own_losses(
     for each in (one, two):
         assert each["after"] == each["before"]
     assert one["after"] != two["after"]
+
+
+class On:
+    """A model whose weights are on these devices."""
+
+    def __init__(self, *devices: str) -> None:
+        self.devices = devices
+
+    def parameters(self) -> Any:
+        return [SimpleNamespace(device=torch.device(each)) for each in self.devices]
+
+
+def test_a_model_that_was_moved_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def device(*held: str) -> torch.device:
+        return ranks.device_of(None, On(*held))  # type: ignore[arg-type]
+
+    assert device("cuda:1", "cuda:1") == torch.device("cuda:1")
+    assert device("cpu", "mps:0") == torch.device("mps:0")
+    assert device("cpu", "meta") == device() == torch.device("cpu")
+    with pytest.raises(UsageError, match="on cuda:0 and cuda:1"):
+        device("cuda:0", "cuda:1")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert device("cuda:1") == torch.device("cpu"), "a launcher deals them out"

@@ -594,7 +594,8 @@ def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
     def metric(outputs: torch.Tensor, targets: torch.Tensor) -> float:
         return next(values)
 
-    values = itertools.chain([0.5, math.nan, 0.4], itertools.repeat(0.1))
+    tried = [0.9]  # of the batch that is judged before the first step
+    values = itertools.chain(tried, [0.5, math.nan, 0.4], itertools.repeat(0.1))
     result = fit(metric=metric, valid=ready(24, seed=1), epochs=4, strategies=[OneCycle(rate=0.01)])
     assert result.metric == 0.5
     assert result.best is not None

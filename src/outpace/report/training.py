@@ -18,6 +18,7 @@ ENDED = {
     "epochs": "the number of epochs",
     "steps": "the number of steps",
     "diverged": "a loss that diverged",
+    "data": "the end of the data",
 }
 HISTORY = ("epoch", "step", "after", "training loss", "validation loss")
 """columns of a table of the history; then a metric's, and the rate"""

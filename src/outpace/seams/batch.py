@@ -162,7 +162,19 @@ def batch_size(batch: Any) -> int:
     tensor, listed = first_tensor(batch), _listed(batch)
     if listed:
         return listed
+    if tensor is not None and _time_first(tensor, batch):
+        return tensor.size(1)
     return tensor.size(0) if tensor is not None else 1  # nested tensors have no shape
+
+
+def _time_first(first: torch.Tensor, batch: Any) -> bool:
+    """Whether samples lie along the second dimension of the first tensor, (steps, samples, features): lengths
+    and targets beside it have so many, and nothing has as many as its first.
+    """
+    if first.is_nested or first.dim() < 3:
+        return False
+    sizes = [each.size(0) for each in tensors_in(batch) if each.dim()]
+    return sizes.count(first.size(0)) == 1 and sizes.count(first.size(1)) > 1
 
 
 def _listed(batch: Any) -> int:

@@ -126,8 +126,13 @@ class ModuleSeam:
                 except Exception as error:
                     facts = None
                     host.fail("module", error)
-                if facts is None or not facts.has_parameters:
+                if facts is None:
                     return seam.call(self, *args, **kwargs)
+                if not facts.has_parameters:
+                    out = seam.call(self, *args, **kwargs)
+                    if torch.is_grad_enabled() and (tensors := list(tensors_in(out))):
+                        facts.gradients_pass = any(each.requires_grad for each in tensors)
+                    return out
                 ended = None
                 if seam.on_call is not None:
                     ended = host.guard("module", seam.on_call, self, args, kwargs)
@@ -210,7 +215,10 @@ class ModuleSeam:
             self.learnt.pop(module, None)
         learns = self.learns(module, facts)
         if not facts.has_parameters:
-            host.phases.push("forward" if host.mode == "train" else "validation")
+            if host.mode != "train":
+                host.phases.push("validation")
+            elif facts.gradients_pass:
+                host.phases.push("forward")
         elif learns:
             if host.mode != "train":
                 host.saw_training()

@@ -53,6 +53,8 @@ class RootFacts:
     callers: list[Caller] = field(default_factory=list)
     """outwards from the call"""
     has_parameters: bool = False
+    gradients_pass: bool = True
+    """through what it gave last; else it is no part of the model, as a metric or a mix of samples is none"""
     channels_last: bool = False
     behaves_otherwise: bool | None = None
     """in training mode than in evaluation; None until it was asked"""

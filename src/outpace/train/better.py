@@ -25,6 +25,12 @@ VAGUE = re.compile(
 """an interval's or an energy's score is better the smaller it is"""
 TURNED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)_?(log_?)?likelihood", re.IGNORECASE)
 FALLS = re.compile(r"_(gap|drop|diff)$", re.IGNORECASE)
+PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+OF_WHOLE = re.compile(
+    r"(?<![a-z])(r_?2|r_squared|f_?\d|f_?beta|f_?score|au_?c|au_?roc|roc|au_?prc?|recall|precision"
+    r"|kappa|mcc|matthews|pearson\w*|spearman\w*|kendall\w*|corr(coef|elation)?|c_index|concordance)(?![a-z])"
+)
+"""one of all samples together: a batch may have one class of them, or one sample"""
 SMALLER = BY_NAME.format("smaller", True)
 
 
@@ -51,6 +57,11 @@ def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
         if FALLS.search(each):
             return False, SMALLER
     return True, NOT_TOLD if metric is not None else ""
+
+
+def is_of_whole(metric: Any) -> bool:
+    """Whether its name tells of one that a mean over batches is wrong for."""
+    return bool(OF_WHOLE.search(PARTS.sub("_", name_of(metric)).lower()))
 
 
 def name_of(metric: Any) -> str:

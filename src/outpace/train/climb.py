@@ -18,6 +18,7 @@ import torch
 from outpace.plan.schedule import rate as share
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
+from outpace.train.data import fresh
 from outpace.train.layers import set_learning
 from outpace.train.optimizers import Rates
 from outpace.train.pretrained import pretrained
@@ -89,7 +90,9 @@ def climb(
         if scaler.is_enabled():
             scaler = copy.deepcopy(scaler)
             set_learning(model)
-            fit_scale(scaler, optimizer, lambda: _backward(model, loss_of, learnt[0], scaler))
+            fit_scale(
+                scaler, optimizer, lambda: _backward(model, loss_of, fresh(learnt[0]), scaler)
+            )
         del model, optimizer
         while (
             at := wanted({i: point.loss for i, point in tried.items()}, before.loss)
@@ -150,7 +153,7 @@ def trained(
     rates.set_peak(rate)
     for step in range(steps):
         rates.set(share("one-cycle", step / steps))
-        _backward(model, loss_of, batches[step % len(batches)], scaler)
+        _backward(model, loss_of, fresh(batches[step % len(batches)]), scaler)
         move(scaler, optimizer)
     # Of schedule_free's, whose package imports this.
     put_mean = getattr(optimizer, "put_mean", None)
@@ -168,7 +171,7 @@ def _backward(
 def judged(model: torch.nn.Module, loss_of: LossOf, batches: Sequence[Any]) -> list[float]:
     """The loss of each batch."""
     with evaluating(model):
-        losses = [loss_of(model, batch).detach().reshape(()) for batch in batches]
+        losses = [loss_of(model, fresh(batch)).detach().reshape(()) for batch in batches]
     found: list[float] = torch.stack(losses).tolist()
     return found
 

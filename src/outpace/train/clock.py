@@ -100,8 +100,12 @@ class Clock:
     @property
     def ending_s(self) -> float:
         """Seconds that are needed once training ends."""
-        validation_s = self.validation_s or self.validation_steps * self.pace_s
-        return VARIES * (validation_s + self.save_s + self.write_s)
+        return VARIES * (self.judging_s + self.save_s + self.write_s)
+
+    @property
+    def judging_s(self) -> float:
+        """Seconds that a validation takes."""
+        return self.validation_s or self.validation_steps * self.pace_s
 
     @property
     def step_s(self) -> float:

@@ -10,6 +10,7 @@ dropout draws from as well: what is passed over is drawn without dropout's numbe
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -47,11 +48,11 @@ class Batches:
     """Batches of ``source``, epoch after epoch, on ``device``."""
 
     def __init__(self, source: Iterable[Any], device: torch.device, *, own: bool = False) -> None:
-        if isinstance(source, Iterator):
+        if once := gone_through_once(source):
             raise UsageError(
-                f"a {type(source).__name__} can be gone through once only, and training does so "
+                f"a {type(once).__name__} can be gone through once only, and training does so "
                 "again and again",
-                "give a data set, a DataLoader or a list of batches",
+                "give a data set, a DataLoader or a list of batches; of a stream __iter__ is to begin anew",
             )
         self.source, self.device, self.own = source, device, own
         self.world = 1
@@ -65,6 +66,8 @@ class Batches:
         """an epoch has as many batches as the source's length tells"""
         self.counted: int | None = None
         """else those of the last epoch, once there was one"""
+        self.most: int | None = None
+        """batches of an epoch that are drawn, where it is not all of them"""
         self.epochs = self.drawn = 0
         """epochs begun; batches of the source drawn of this one"""
         self.under_way = False
@@ -101,7 +104,8 @@ class Batches:
     @property
     def whole(self) -> int | None:
         """Batches of the source in an epoch, where that is known; about so many unless it is `exact`."""
-        return self.counted or told_length(self.source)
+        whole = self.counted or told_length(self.source)
+        return whole if whole is None or self.most is None else min(whole, self.most)
 
     def worth(self, other: Batches) -> float:
         """Batches of ``other`` that an epoch of these is worth, by their samples where those are known."""
@@ -149,7 +153,7 @@ class Batches:
             batches = (each(batch, self._moved) for batch in batches)
         if self.together > 1:
             batches = self._joined(batches)
-        for batch in batches:
+        for batch in itertools.islice(batches, self.most):
             self.drawn += 1
             yield batch
 
@@ -159,6 +163,8 @@ class Batches:
             self.epochs, self.drawn, self.under_way = self.epochs + 1, 0, True
             self.passed = (0, 0)
         self._tell_epoch()
+        if self.most is not None and isinstance(self.source, Loader):
+            self.source.leave()  # of the epoch before some batches were not drawn
         if self.stateful:
             # It goes on with its own state; what it draws for its workers was drawn before.
             draws = going_on and not isinstance(self.source, Loader)
@@ -342,6 +348,19 @@ def taken(batches: Iterable[Any], count: int, go_on: Callable[[list[Any]], bool]
     return found
 
 
+def fresh(batch: Any) -> Any:
+    """A copy of it, for a model or a loss that may write to what it is given."""
+    return map_tensors(batch, torch.Tensor.clone)
+
+
+@final
+class Fresh(list[Any]):
+    """Batches that are gone through again and again, and are as they were each time."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(fresh, super().__iter__())
+
+
 def samplers_of(source: Any) -> tuple[Any, ...]:
     """A DataLoader's, None where it has none of a kind."""
     by_batch = getattr(source, "batch_sampler", None)
@@ -394,6 +413,22 @@ def while_small(
         return bool(ranks.least(goes_on and (len(found) < FEWEST_HELD or size < HELD_BYTES), world))
 
     return both
+
+
+def gone_through_once(source: Any) -> Any:
+    """What can be: an iterator, or a stream that gives one and the same whenever it is asked for one, in this
+    process; None where nothing is so.
+    """
+    if isinstance(source, Iterator):
+        return source
+    if isinstance(source, DataLoader) and not source.num_workers:
+        stream: Any = source.dataset
+        streams = isinstance(stream, IterableDataset)
+        if streams and not inspect.isgeneratorfunction(type(stream).__iter__):
+            one, other = iter(stream), iter(stream)
+            if one is other and one is not stream:  # which may begin anew
+                return one
+    return None
 
 
 def is_exact(source: Any) -> bool:

@@ -25,6 +25,8 @@ from outpace.train.strategies.sequence_length import length_of
 from outpace.train.unreduced import unreduced
 
 MOST_CLASSES = 10_000
+ROUNDED = 0.1
+"""of the deviation of targets that outputs may be rounded by"""
 NORMS = torch.nn.modules.batchnorm._BatchNorm
 
 
@@ -37,9 +39,10 @@ class Facts(NamedTuple):
     ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
     ``epochs``: of the training. ``hidden``: share of the weights in the matrices that Muon is for, between
     the first and the last layer; ``muon``: of a step's time that Muon would take for them. ``halves``:
-    weights are in float32, and the device has bfloat16 too; ``scaled``: it has float16 alone. ``short``:
-    some weights are in half precision; ``turned``: there are images, and convolutions whose weights do not
-    lie with their channels innermost; ``trained``: weights were trained before.
+    weights are in float32, the device has bfloat16 too and targets are told apart in it; ``scaled``: it
+    has float16 alone. ``short``: some weights are in half precision; ``turned``: there are images, and
+    convolutions whose weights do not lie with their channels innermost; ``trained``: weights were
+    trained before.
     """
 
     classes: tuple[float, ...] = ()
@@ -86,8 +89,8 @@ def facts_of(
         dropout=max((each.share for each in dropped(module)), default=0.0),
         hidden=inner,
         muon=muon,
-        halves=halves(module),
-        scaled=halves(module, has_fp16_alone),
+        halves=halves(module) and told_apart(batches, torch.bfloat16),
+        scaled=halves(module, has_fp16_alone) and told_apart(batches, torch.float16),
         short=any(weight.dtype in SHORT for weight in module.parameters()),
         turned=side_of(batches[0]) is not None and turned(module),
         trained=pretrained(module),
@@ -102,6 +105,20 @@ def halves(module: torch.nn.Module, has: Callable[[str], bool] = has_bf16) -> bo
         return False
     device, kind = next(iter(kinds))
     return kind is torch.float32 and has(device) and not torch.is_autocast_enabled(device)
+
+
+def told_apart(batches: Sequence[Any], kind: torch.dtype) -> bool:
+    """Whether targets that are quantities vary by far more than outputs of that precision are rounded by:
+    years around 1990, 8 apart in bfloat16, do not.
+    """
+    targets = [batch[1] for batch in batches if isinstance(batch, PAIRS) and len(batch) == 2]
+    floating = [t for t in targets if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    values = [each.detach().flatten().float() for each in floating]
+    if sum(each.numel() for each in values) < 2:
+        return True
+    together = torch.cat(values)
+    rounded = torch.finfo(kind).eps * together.abs().max()
+    return bool(rounded <= ROUNDED * together.std()) or not bool(together.isfinite().all())
 
 
 def turned(module: torch.nn.Module) -> bool:

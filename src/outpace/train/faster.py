@@ -18,6 +18,7 @@ from outpace.records.gain import Gain
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
 from outpace.train.clock import Clock, done
+from outpace.train.data import fresh
 from outpace.train.layers import set_learning
 from outpace.train.loop import gradients
 from outpace.train.run import Run
@@ -81,7 +82,7 @@ def compared(
                 trials.asked.judge(model, trials.held_out[:1])
         for run in runs:
             set_learning(run.module)
-        apart = distance(*(gradients_of(run, trials.batches[0]) for run in runs))
+        apart = distance(*(gradients_of(run, fresh(trials.batches[0])) for run in runs))
         times: tuple[list[float], list[float]] = ([], [])
         gain, worth = None, False
         step_s = trials.step_s
@@ -92,7 +93,7 @@ def compared(
             batch = trials.batches[number % len(trials.batches)]
             taken = [0.0, 0.0]
             for which in (0, 1) if number % 2 else (1, 0):
-                taken[which] = step_seconds(runs[which], batch)
+                taken[which] = step_seconds(runs[which], fresh(batch))
             steps, step_s = steps + len(runs), max(taken)
             slow = taken[1] > SLOW * taken[0]
             if number < WARM and not slow:

@@ -22,6 +22,8 @@ from outpace.train.objective import Objective
 from outpace.train.optimizers import check_steps
 from outpace.train.strategies.base import EVENTS, Strategy, listens
 
+LONGEST_SAMPLE = 16
+"""parts of a sample that is a list: more are samples"""
 OPTIMIZER = (
     "give an optimizer of torch, made of model.parameters(), or a function from parameters to one: "
     "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
@@ -99,7 +101,8 @@ def check_rows(name: str, source: Any) -> None:
     if hasattr(source, "iloc"):
         raise UsageError(
             f"{name}= is a {type(source).__name__}, whose [index] is a column",
-            f"give tensors: {name}=(torch.tensor(frame[inputs].values), torch.tensor(frame[target].values))",
+            f"give tensors: {name}=(torch.tensor(frame[inputs].values).float(), "
+            "torch.tensor(frame[target].values)), .float() too where the target is a quantity",
         )
     if not isinstance(source, tuple | list) or not 1 < len(source) < 4:
         return  # a list of more is a data set of samples
@@ -107,7 +110,14 @@ def check_rows(name: str, source: Any) -> None:
     if np.ndarray in kinds and kinds <= {np.ndarray, torch.Tensor}:
         raise UsageError(
             f"{name}= is a {type(source).__name__} of arrays",
-            f"give tensors: {name}=(torch.from_numpy(x), torch.from_numpy(y))",
+            f"give tensors: {name}=(torch.from_numpy(x).float(), torch.from_numpy(y)), .float() too "
+            "where y is a quantity",
+        )
+    if isinstance(source, tuple) and any(map(is_column, source)):
+        told = " and ".join(dict.fromkeys(type(part).__name__ for part in source))
+        raise UsageError(
+            f"{name}= is a tuple of {told}, of which each would be one sample",
+            f"give tensors, {name}=(x, y), or a list of samples: list(zip(x, y))",
         )
     if kinds != {torch.Tensor} or any(part.dim() == 0 for part in source):
         return
@@ -119,6 +129,11 @@ def check_rows(name: str, source: Any) -> None:
         raise UsageError(
             f"{name}= has tensors of {told} rows", "each row of one goes with that of the others"
         )
+
+
+def is_column(part: Any) -> bool:
+    """Whether it has a value of each sample, and is none itself: a column of a table, or a long list."""
+    return hasattr(part, "iloc") or (isinstance(part, list) and len(part) > LONGEST_SAMPLE)
 
 
 def check_made(name: str, source: Any, batch_size: int | None, **settings: Any) -> None:

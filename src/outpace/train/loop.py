@@ -26,6 +26,7 @@ from outpace.train.layers import set_learning
 from outpace.train.result import Best
 from outpace.train.run import Run
 from outpace.train.scaled import move
+from outpace.train.whole_metric import AVERAGED
 
 
 def train(run: Run) -> None:
@@ -34,6 +35,7 @@ def train(run: Run) -> None:
         tell(run)
     run.optimizer.zero_grad()  # what was tried on copies may have reached the model by the loss
     run.clock.start()
+    run.running = True
     if run.train.under_way and run.train.at_end:
         epoch(run)  # the checkpoint is of its last step, and only its end is to come
     while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
@@ -58,6 +60,7 @@ def epoch(run: Run) -> None:
         run.begun = run.step
         for tell in run.events.epoch_begin:
             tell(run)
+        run.take_up()
     set_learning(run.module)
     for batch in run.in_step(run.train.epoch()):
         step(run, batch)
@@ -68,7 +71,11 @@ def epoch(run: Run) -> None:
             return
         attend(run)
     if not run.train.drawn:
-        raise UsageError("there is nothing to learn from", "train= gives no batch")
+        if not run.step:
+            raise UsageError("there is nothing to learn from", "train= gives no batch")
+        run.note("train= gave no batch in another epoch: it can be gone through once only")
+        run.end("data")
+        return
     run.epoch += 1
     if not run.train.exact:
         run.set_end()  # by as many batches as this one had
@@ -170,6 +177,12 @@ def judged(run: Run) -> Row:
                 "the loss of some batches of valid= is no number and the weights are, as where all targets "
                 "of a batch are ignored: the validation loss is the mean of the others"
             )
+        if found.metric is not None and 0 < found.measured < found.samples:
+            run.note(
+                "metric= gives no number for some batches of valid=: it is the mean of what the others give"
+            )
+        if run.objective.averaged:
+            run.note(AVERAGED)
     seconds = run.clock.read()
     finished = run.epoch + (run.train.under_way and run.train.at_end)
     return Row(finished, run.step, seconds, mean, loss, metric, run.rates.now)

@@ -13,7 +13,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple, final
 
 import torch
@@ -23,21 +23,28 @@ from outpace.seams.batch import batch_size, map_tensors, to_float32
 from outpace.seams.loss import apart
 from outpace.train import better
 from outpace.train.finite import finite
+from outpace.train.whole_metric import WholeMetric
 
 PAIRS = (tuple, list)
+LOSS = "loss=torch.nn.functional.cross_entropy, or a dict of such for several tasks"
+METRIC = (
+    "give a function of (outputs, targets), one alone: "
+    "metric=lambda outputs, targets: (outputs.argmax(1) == targets).float().mean()"
+)
 NO_GRADIENT = "does not require grad"
 """what torch says where a gradient is asked for and none is recorded"""
 
 
 class Judged(NamedTuple):
     """What a validation gave; ``samples`` were looked at, of ``untold`` of which the loss is no number: it
-    is the mean of the others.
+    is the mean of the others. The metric is that of ``measured`` samples, where it is a number.
     """
 
     loss: float
     metric: float | None
     samples: int
     untold: int = 0
+    measured: int = 0
 
 
 @final
@@ -60,9 +67,7 @@ class Objective:
                 )
             usable = callable(value) or (value is metric and self.gathers)
             if value is not None and not usable:
-                raise UsageError(
-                    f"{name} is {value!r}", f"{name}=torch.nn.functional.cross_entropy"
-                )
+                raise UsageError(f"{name} is {value!r}", METRIC if name == "metric" else LOSS)
         self.takes_model = takes_model(next(iter(parts.values())))
         if any(takes_model(each) != self.takes_model for each in parts.values()):
             raise UsageError(
@@ -73,6 +78,10 @@ class Objective:
         self.learning = self.loss
         """what is learnt from: the loss, unless a strategy puts another in its place"""
         self.metric = metric
+        self.whole = not (self.gathers or self.takes_model) and better.is_of_whole(metric)
+        """the metric is one of all outputs and targets together, not a mean over batches"""
+        self.averaged = self.takes_model and better.is_of_whole(metric) and not self.gathers
+        """it was that mean all the same"""
         self.metric_name = None if metric is None else better.called(metric)
         self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
         self.differentiates = False
@@ -183,6 +192,23 @@ class Objective:
             one = map_tensors(one, torch.Tensor.detach)
         return (one, other), loss
 
+    def meet(self, model: torch.nn.Module, batch: Any) -> None:
+        """Find out whether loss and metric take a batch of those that are judged by."""
+        with judging(self.losses.values()):
+            given, loss = self.weighed(model, batch)
+            if self.takes_model:
+                put_back(given[1], batch)
+            _numbers("loss", [loss])
+            if self.gathers:  # what it computes may need more than this
+                self.metric.reset()
+                self.metric.update(*given)
+                self.metric.reset()
+            elif self.metric is not None and self.whole:
+                with suppress(ValueError):  # one batch may have too little in it, as a single class
+                    self.metric(*given)
+            elif self.metric is not None:
+                _numbers("metric", [self.metric(*given)])
+
     def judge(self, model: torch.nn.Module, batches: Iterable[Any]) -> Judged:
         """Mean loss and metric over batches, each weighted by its samples.
 
@@ -190,6 +216,7 @@ class Objective:
         their targets are all ignored. Weights that are none tell none of any batch.
         """
         losses, metrics, counts = [], [], []
+        whole = WholeMetric(self.metric) if self.whole and self.metric is not None else None
         if self.gathers:
             self.metric.reset()
         with judging(self.losses.values()):
@@ -201,18 +228,28 @@ class Objective:
                 counts.append(batch_size(batch))
                 if self.gathers:
                     self.metric.update(*given)
+                elif whole is not None:
+                    whole.add(*given)
                 elif self.metric is not None:
                     metrics.append(self.metric(*given))
         if not counts:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
-        metric = mean(_numbers("metric", metrics), counts) if metrics else None
-        if self.gathers:
-            (metric,) = _numbers("metric", [self.metric.compute()])
-        values = _numbers("loss", losses)
-        told = counts
+        values, told = _numbers("loss", losses), counts
         if any(map(math.isnan, values)) and finite(model.parameters()):
-            told = [0 if math.isnan(v) else n for v, n in zip(values, counts, strict=True)]
-        return Judged(mean(values, told), metric, sum(counts), sum(counts) - sum(told))
+            told = where_numbers(values, counts)
+        if self.gathers:
+            metrics = [self.metric.compute()]
+        elif whole is not None:
+            metrics = whole.values()
+            self.averaged = whole.apart
+        metric, measured = None, sum(counts)
+        if metrics:
+            numbers = _numbers("metric", metrics)
+            of = counts if len(numbers) == len(counts) else [measured]
+            of = where_numbers(numbers, of)
+            metric, measured = mean(numbers, of), sum(of)
+        told_of = sum(told)
+        return Judged(mean(values, told), metric, sum(counts), sum(counts) - told_of, measured)
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""
@@ -223,7 +260,7 @@ class Objective:
         what = f"{len(batch)} values" if isinstance(batch, PAIRS) else described(batch)
         raise UsageError(
             f"a batch is {what}, and loss(outputs, targets) needs the pair (inputs, targets)",
-            "give a function of other batches: def loss(model, batch)",
+            "give a function of other batches, whose first parameter is called model: def loss(model, batch)",
         )
 
 
@@ -289,6 +326,11 @@ def _is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def where_numbers(values: Sequence[float], counts: Sequence[int]) -> list[int]:
+    """The counts, 0 of what is no number."""
+    return [0 if math.isnan(v) else n for v, n in zip(values, counts, strict=True)]
 
 
 def mean(values: Sequence[float], counts: Sequence[int]) -> float:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RATE = 1e-3
 """of AdamW, where nobody sets it"""
 SGD_RATE = 0.05
+SETTINGS = ("lr", "weight_decay", "momentum", "betas", "eps", "alpha", "dampening")
 TABLES = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 NORMS = (torch.nn.LayerNorm, torch.nn.RMSNorm)
 """whose scales have the shape that they are taken over; those of others have one dimension"""
@@ -114,6 +115,25 @@ def check_steps(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
+def check_unscheduled(optimizer: torch.optim.Optimizer, strategies: Sequence[Strategy]) -> None:
+    """Raise UsageError where a strategy is to set the rate's course, and a scheduler has set the rate: it is
+    that of the scheduler's first step, and no largest one.
+    """
+    course = next((each.name for each in strategies if "the rate's course" in each.sets), None)
+    if course is None or any("the largest rate" in each.sets for each in strategies):
+        return
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise UsageError(
+            f"a scheduler is on the optimizer, and {course} sets the rate's course",
+            "make the optimizer without one, or leave courses out, strategies=[], and step the scheduler "
+            "in a callback",
+        )
+    if not any(float(group["lr"]) for group in optimizer.param_groups):
+        raise UsageError(
+            "optimizer= has a rate of 0", f"give it the largest rate that {course} is to have"
+        )
+
+
 def asked_for(function: Callable[..., Any]) -> list[str]:
     """Names of what it cannot be called without."""
     try:
@@ -121,7 +141,8 @@ def asked_for(function: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):
         return []
     left_out = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in left_out]
+    asked = [p.name for p in parameters if p.default is p.empty and p.kind not in left_out]
+    return [name for name in asked if name != "self"]  # of a method that a scheduler has wrapped
 
 
 def copies(
@@ -156,6 +177,14 @@ def settings_kept(optimizer: Given) -> Iterator[None]:
         yield
     finally:
         optimizer.param_groups[:] = before
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Rates, decays and momenta of each group, as they are."""
+    return [
+        {name: float(v) if name == "lr" else v for name, v in group.items() if name in SETTINGS}
+        for group in optimizer.param_groups
+    ]
 
 
 def with_added_groups(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -107,6 +107,8 @@ def interrupted(run: Run, *, lasting: bool = True) -> str:
     what was written stays there.
     """
     text = f"interrupted at step {run.step:,}"
+    if run.best is not None:
+        text += f", the model has the best weights, of step {run.best.row.step:,}"
     if not lasting:
         return text
     if run.checkpoints is None:

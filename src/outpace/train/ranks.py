@@ -51,8 +51,16 @@ def number() -> int:
     return distributed.get_rank() if together else 0
 
 
-def device_of(given: str | torch.device | None) -> torch.device:
-    """The device asked for, else this rank's GPU, else the CPU."""
+NOWHERE = ("cpu", "meta")
+"""types of devices that a model is on as it was made"""
+
+
+def device_of(
+    given: str | torch.device | None, model: torch.nn.Module | None = None
+) -> torch.device:
+    """The device asked for, else that of the model where it was moved to one, else this rank's GPU, else the
+    CPU. Raises UsageError where none is asked for and the model is on several.
+    """
     if given is not None:
         try:
             device = torch.device(given)
@@ -63,6 +71,15 @@ def device_of(given: str | torch.device | None) -> torch.device:
         if device.type == "cuda" and not torch.cuda.is_available():
             raise UsageError(f"device={given!r}, and torch sees no GPU", "leave device= out")
         return of_rank(device)
+    if model is not None and "LOCAL_RANK" not in os.environ:
+        held = {each.device for each in model.parameters() if each.device.type not in NOWHERE}
+        if len(held) > 1:
+            raise UsageError(
+                f"the model's weights are on {' and '.join(sorted(map(str, held)))}",
+                "give device=, to which all of them are moved",
+            )
+        if held:
+            return held.pop()
     if torch.cuda.is_available():
         return torch.device("cuda", own_gpu(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")
@@ -196,15 +213,20 @@ def judged(found: Judged, world: int, device: torch.device) -> Judged:
     """What all ranks' validations have given together, each weighted by its samples."""
     if world == 1:
         return found
-    loss, metric, count, untold = found
+    loss, metric, count, untold, measured = found
     told = count - untold
-    sums = [loss * told if told else 0.0, (metric or 0.0) * count, float(told), float(count)]
-    *both, told_of, total = summed(sums, device)
+    sums = [
+        *(loss * told if told else 0.0, (metric or 0.0) * measured if measured else 0.0),
+        *(float(told), float(measured), float(count)),
+    ]
+    *both, told_of, measured_of, total = summed(sums, device)
+    value = both[1] / measured_of if measured_of else math.nan
     return Judged(
         both[0] / told_of if told_of else math.nan,
-        both[1] / total if metric is not None else None,
+        value if metric is not None else None,
         round(total),
         round(total - told_of),
+        round(measured_of),
     )
 
 

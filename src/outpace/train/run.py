@@ -16,6 +16,8 @@ from outpace.errors import DataError
 from outpace.measure.generators import random_states, restore_random
 from outpace.records.training import Row
 from outpace.seams.layout import lay_states
+from outpace.seams.optimizer import begin_momenta, held_by
+from outpace.seams.rate import set_rate
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
@@ -24,7 +26,7 @@ from outpace.train.data import Batches
 from outpace.train.layers import copies_of, copy_of, fit_buffers
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
-from outpace.train.optimizers import Rates, with_added_groups
+from outpace.train.optimizers import Rates, settings_of, with_added_groups
 from outpace.train.progress import Telling
 from outpace.train.result import Best, Choice, Spent
 from outpace.train.scaled import UNSCALED
@@ -33,6 +35,8 @@ from outpace.train.strategies.base import Events
 if TYPE_CHECKING:
     from outpace.train.sharding import Shards
 
+DEAR = 0.25
+"""of the time since the last validation that the next one may take"""
 LONE = "optimizer."
 """what the names of weights begin with that the optimizer alone has; their numbers follow"""
 
@@ -67,6 +71,8 @@ class Run:
     """of "auto", by trials"""
     spent: Spent = field(default_factory=Spent)
     """by these"""
+    judged_by: int | None = None
+    """batches of ``valid``, where it is not all of them"""
     given: bool = False
     """the optimizer is the user's"""
     scaler: torch.amp.GradScaler = UNSCALED
@@ -90,6 +96,8 @@ class Run:
     """seconds of training after which the target was reached"""
     asked: bool = False
     """whether a strategy wants a validation after this step"""
+    running: bool = False
+    """its steps have begun, or are gone on with"""
     resumed: bool = False
     before: tuple[int | None, int | None] = (None, None)
     """epochs and steps that were asked for before a resume"""
@@ -99,9 +107,48 @@ class Run:
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.optimizer)
+        self.asked_for = settings_of(self.optimizer)
+        """of its groups, as they were given"""
+        self.left_out = {id(weight) for _, weight in self.unlearnt()}
+        """weights that are to learn, and that no optimizer was given"""
+        self.unfrozen: list[list[str]] = []
+        """names of weights that the optimizer was given since, by the groups that they came in"""
         self.reduced = {id(each) for each in self.module.parameters() if each.requires_grad}
         """weights whose gradients ranks average by themselves"""
         self.ahead = Ahead(self.device)
+
+    def unlearnt(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """The model's weights that are to learn and that the optimizer does not have, and their names."""
+        has = held_by(self.optimizer)
+        named = self.module.named_parameters()
+        return [(n, each) for n, each in named if each.requires_grad and id(each) not in has]
+
+    def take_up(self) -> None:
+        """Have the optimizer learn what a callback has unfrozen, as it does the first of its groups."""
+        names = [name for name, weight in self.unlearnt() if id(weight) not in self.left_out]
+        if not names:
+            return
+        told = f"{names[0]} and {len(names) - 1} others" if len(names) > 1 else names[0]
+        if type(self.optimizer).__module__.startswith("torch.optim."):
+            self.add_group(names)
+            self.note(f"{told}: learnt from step {self.step:,} on, where they were unfrozen")
+        else:
+            self.left_out.update(id(weight) for _, weight in self.unlearnt())
+            self.note(
+                f"{told}: unfrozen at step {self.step:,}, and not learnt, as {type(self.optimizer).__name__} "
+                "does not have them: give it these with run.optimizer.add_param_group"
+            )
+
+    def add_group(self, names: list[str]) -> None:
+        """Of these weights, with the settings of the optimizer's first group."""
+        named = dict(self.module.named_parameters())
+        weights = [named[name].requires_grad_() for name in names]
+        rates, groups = self.rates, self.optimizer.param_groups
+        self.optimizer.add_param_group({**groups[0], "params": weights, "lr": rates.largest[0]})
+        begin_momenta(self.optimizer)
+        rates.join()
+        set_rate(groups[-1], rates.largest[0] * rates.factor * rates.scale)
+        self.unfrozen.append(names)
 
     def stop(self, reason: str) -> None:
         """Have training end after this step; of several ranks after the next one, once all know of it."""
@@ -181,10 +228,20 @@ class Run:
 
     @property
     def judged_at_end(self) -> bool:
-        """Whether the epoch that ends needs no validation more: it had one when that was due, or just now."""
+        """Whether the epoch that ends needs no validation more: it had one when that was due, or just now, or
+        another one would take too much of the budget.
+        """
         every = self.validate_every
         had = every is not None and self.step // every > self.begun // every
-        return had or self.judged_since(self.step - 1)
+        return had or self.judged_since(self.step - 1) or self.judging_is_dear
+
+    @property
+    def judging_is_dear(self) -> bool:
+        """Whether validations would take more than a fifth of a budget."""
+        if self.valid is None or self.validate_every or math.isinf(self.clock.seconds):
+            return False
+        since = self.history[-1].seconds if self.history else self.clock.first_s or 0.0
+        return self.clock.judging_s > DEAR * (self.clock.elapsed - since)
 
     def judged_since(self, step: int) -> bool:
         """Whether the history's last row is of a later step than that."""
@@ -352,6 +409,10 @@ class Run:
             "history": [_plain(row) for row in self.history],
             "notes": list(self.notes),
             "choice": msgspec.to_builtins(self.choice),
+            "judged_by": self.judged_by,
+            "unfrozen": self.unfrozen,
+            "asked_for": self.asked_for,
+            "judged": (self.objective.metric_name, self.objective.sign),
             "best": best,
         }
 
@@ -381,6 +442,9 @@ class Run:
         kind = type(self.optimizer).__name__
         if state["kind"] != kind:  # torch would take the settings, and miss some at the first step
             raise ValueError(f"its optimizer is {state['kind']}, and this one's {kind}")
+        for names in state.get("unfrozen", ()):
+            if set(names) <= {name for name, _ in self.module.named_parameters()}:
+                self.add_group(names)
         now = self.rates.each
         then = state["rates"].get("each", now)  # an older checkpoint has none
         if len(then) != len(now):
@@ -392,7 +456,7 @@ class Run:
             before = state["model"].get(name)
             if before is not None and before.numel() < buffer.numel():  # they only grow
                 raise ValueError(f"its {name} is smaller than this one's")
-        self.resumed = True
+        self.resumed, self.judged_by = True, state.get("judged_by")
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]
         self.begun = progress["begun"]
@@ -401,12 +465,18 @@ class Run:
         self.history = [Row(**row) for row in state["history"]]
         self.notes = list(state["notes"])
         self.choice = msgspec.convert(state["choice"], Choice)
-        if state["best"] is not None:
+        judged = (self.objective.metric_name, self.objective.sign)
+        if state["best"] is not None and tuple(state.get("judged", judged)) != judged:
+            self.note(
+                f"judged by {judged[0] or 'the loss'} now: the best weights of before do not count"
+            )
+        elif state["best"] is not None:
             weights = self.placed(state["best"]["weights"], self.module.state_dict())
             loss = state["best"].get("loss", {})  # an older checkpoint has none
             self.best = Best(Row(**state["best"]["row"]), weights, loss)
         self.load_learned(state)
         self.rates.load_state_dict(state["rates"])
+        self.set_anew(state.get("asked_for", self.asked_for))
         self.train.load_state_dict(of_rank(state["train"], rank, self.world))
         if self.valid is not None and state["valid"] is not None:
             with suppress(Exception):  # others are validated on now
@@ -418,6 +488,29 @@ class Run:
         self.clock.load_state_dict(state["clock"])
         if rank < len(state["random"]):  # else it is of more ranks now, and has numbers of its own
             restore_random(state["random"][rank])
+
+    def set_anew(self, before: list[dict[str, Any]]) -> None:
+        """Take up settings of the optimizer that are given otherwise than ``before`` the resume. A rate that
+        was found in the place of the one that was given stays.
+        """
+        changed, rates = dict[str, Any](), self.rates
+        if len(self.asked_for) + len(self.unfrozen) != len(self.optimizer.param_groups):
+            return  # a strategy has made others of them
+        for number, (then, now) in enumerate(zip(before, self.asked_for, strict=False)):
+            for name in now.keys() & then.keys():
+                if now[name] == then[name] or (
+                    name == "lr" and rates.largest[number] != then[name]
+                ):
+                    continue
+                changed[name] = now[name]
+                if name == "lr":
+                    rates.largest[number] = now[name]
+                    rates.set(rates.factor)
+                else:
+                    self.optimizer.param_groups[number][name] = now[name]
+        if changed:
+            told = ", ".join(f"{name}={value}" for name, value in changed.items())
+            self.note(f"goes on with what optimizer= is given now: {told}")
 
     def save(self) -> None:
         """Have a checkpoint written, beside the training."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, final
@@ -32,11 +33,13 @@ from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
+from outpace.train.judged_first import judge_first
 from outpace.train.layers import copyable, fit_buffers, with_later_buffers
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import (
     Given,
+    check_unscheduled,
     copies,
     optimizer_for,
     settings_kept,
@@ -91,7 +94,8 @@ class Trainer:
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps; without it, and in epochs that have no such step, at each epoch's end, and
-    with a target as often as a twentieth of the time allows.
+    with a target as often as a twentieth of the time allows; under a budget it takes a fifth of the time at
+    most, at fewer epochs' ends or by fewer batches.
     ``strategies``: "auto", which also tries some in short trainings, for at most 15 % of the budget, or
     names and objects of `outpace.train.strategies` in the order in which they are called.
     ``callbacks``: objects with methods named as events are, or functions of the run, called at each
@@ -167,7 +171,7 @@ class Trainer:
         self.epochs, self.steps = epochs, steps
         self.strategies, self.callbacks = strategies, callbacks
         self.seed = None if seed is None else operator.index(seed)
-        self.device, self.shard = ranks.device_of(device), shard
+        self.device, self.shard = ranks.device_of(device, model), shard
         self.transform, self.validate_every = transform, validate_every
         self.checkpoint = Path(checkpoint) if checkpoint is not None else None
         self.every_s = float(every) if every == 0 else seconds_of(every)
@@ -192,6 +196,7 @@ class Trainer:
                 with put_back(run):
                     start(run, found)
                     del found  # as large as a model and its optimizer, some times over
+                    judge_first(run)
                     run.train.lasts(self.epochs, self.left_s(run))
                     with recipe_applied(self.recipe, run):
                         first_batches(run)
@@ -203,8 +208,11 @@ class Trainer:
                 result = self.finished(run, started)  # its weights are of a model in training mode
             telling.say(ended(result))
             return result
-        except KeyboardInterrupt:
-            telling.say(interrupted(run, lasting=self.lasting))
+        except BaseException as error:
+            if run.shards is None:  # these would have to be gathered from ranks that may be gone
+                self.keep_best(run)
+            if isinstance(error, KeyboardInterrupt):
+                telling.say(interrupted(run, lasting=self.lasting))
             raise
         finally:
             telling.close()
@@ -245,6 +253,8 @@ class Trainer:
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            check_unscheduled(self.optimizer, strategies)
         left_out = self.single_left_out(train, strategies)
         if (
             not known.end
@@ -282,10 +292,12 @@ class Trainer:
             model = module = shards.module
         elif world > 1:
             model = ranks.wrapped(module, self.device, unused=bool(unused))
+        optimizer = optimizer_for(self.optimizer, module, strategies)
+        check_unscheduled(optimizer, strategies)
         run = Run(
             model=model,
             module=module,
-            optimizer=optimizer_for(self.optimizer, module, strategies),
+            optimizer=optimizer,
             objective=copy.copy(self.objective),  # a strategy may have another loss be learnt from
             train=train,
             valid=valid,
@@ -319,7 +331,7 @@ class Trainer:
             )
         if still := evaluated(self.model):
             run.note(f"{some(still)} stay in evaluation mode, as they were given")
-        if idle := unlearnt_of_model(run):
+        if idle := [name for name, _ in run.unlearnt()]:
             run.note(
                 f"{len(idle)} of the model's weights are not learnt, as optimizer= does not have them: "
                 f"{some(idle)}"
@@ -475,21 +487,31 @@ class Trainer:
             return train, None
         return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
 
+    def keep_best(self, run: Run) -> None:
+        """Of a training that did not come to its end; what goes wrong with that hides no other error."""
+        if run.best is not None and run.running:
+            with suppress(Exception):
+                self.load_best(run, run.best.weights)
+
+    def load_best(self, run: Run, weights: dict[str, Any]) -> None:
+        """Have the model hold these, and the folder of checkpoints."""
+        fit_buffers(self.model, weights)
+        self.model.load_state_dict(with_later_buffers(weights, self.model))
+        if run.best is not None:
+            run.load_loss(run.best.loss)
+        if self.checkpoint is not None and ranks.leads():
+            try:
+                write(self.checkpoint / BEST, weights)
+            except Exception as error:  # of what a model puts into its state, too
+                run.note(f"the best weights are in the result only: {error}")
+
     def finished(self, run: Run, started: datetime) -> Result:
         """What it gave; the best weights are in the model, and in the folder of checkpoints."""
         best = run.best
         weights = best.weights if best is not None else copied(run.judged_model().state_dict())
         if run.shards is not None:
             weights = run.shards.gathered(weights)
-        fit_buffers(self.model, weights)
-        self.model.load_state_dict(with_later_buffers(weights, self.model))
-        if best is not None:
-            run.load_loss(best.loss)
-        if self.checkpoint is not None and ranks.leads():
-            try:
-                write(self.checkpoint / BEST, weights)
-            except Exception as error:  # of what a model puts into its state, too
-                run.note(f"the best weights are in the result only: {error}")
+        self.load_best(run, weights)
         if run.checkpoints is not None and (why := run.checkpoints.lost()):
             run.note(why)
         assert run.stopped is not None
@@ -530,15 +552,8 @@ def evaluated(model: torch.nn.Module) -> list[str]:
     return found if model.training else []
 
 
-def unlearnt_of_model(run: Run) -> list[str]:
-    """Names of weights that are to learn, and that the optimizer does not have."""
-    has = held_by(run.optimizer)
-    weights = run.module.named_parameters()
-    return [name for name, weight in weights if weight.requires_grad and id(weight) not in has]
-
-
 def unlearnt(run: Run) -> list[str]:
-    """The same of losses that have weights."""
+    """Names of losses that have weights which are to learn, and that the optimizer does not have."""
     has = held_by(run.optimizer)
     return [
         name

@@ -39,7 +39,7 @@ from outpace.serve.order import Repeated
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
 from outpace.train.clock import Clock
-from outpace.train.data import FEWEST_HELD, Batches, while_small
+from outpace.train.data import FEWEST_HELD, Batches, Fresh, fresh, while_small
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies
@@ -142,7 +142,7 @@ class Purse:
 
 @final
 class Shuffled:
-    """Batches without an end, in an order of ``seed``'s."""
+    """Batches without an end, in an order of ``seed``'s; a loss or a model may write to what it is given."""
 
     def __init__(self, batches: Sequence[Any], seed: int) -> None:
         self.batches, self.seed = batches, seed
@@ -150,7 +150,7 @@ class Shuffled:
     def __iter__(self) -> Iterator[Any]:
         chance = random.Random(self.seed)
         while True:
-            yield from chance.sample(self.batches, len(self.batches))
+            yield from map(fresh, chance.sample(self.batches, len(self.batches)))
 
 
 @final
@@ -173,9 +173,10 @@ class Trials:
         self.total = total
         self.horizon = horizon(steps, total or steps)
         began = parts.clock.read()
-        self.batches, self.held_out, self.apart = drawn(
+        self.batches, held_out, self.apart = drawn(
             parts.train, parts.valid, steps, purse, self.world
         )
+        self.held_out = Fresh(held_out)
         if not (self.batches and self.held_out):
             few = parts.train.whole is not None and parts.train.whole < FEWEST_HELD
             why = "an epoch has too few batches" if few else "too few batches came in time"

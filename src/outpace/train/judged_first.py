@@ -30,16 +30,18 @@ MUCH, LESS = 0.2, 0.1
 
 def judge_first(run: Run) -> None:
     """Find out whether validations will work, and how many batches judge: of a training that is gone on with
-    as many as before. Raises what loss and metric raise.
+    as many as before, without a look. Raises what loss and metric raise.
     """
     if run.valid is None or run.shards is not None:  # these are called by all ranks together
         return
-    whole, batch_s = run.valid.whole, ranks.most(seconds_of_batch(run, run.valid), run.world)
+    whole = run.valid.whole
     if not run.resumed:
+        batch_s = ranks.most(seconds_of_batch(run, run.valid), run.world)
         run.judged_by = fewer(run, whole, batch_s)
     if run.judged_by is not None:
         judge_by(run.valid, run.judged_by)
-        run.clock.validation_steps *= run.judged_by / (whole or run.judged_by)
+        if not run.resumed:
+            run.clock.validation_steps *= run.judged_by / (whole or run.judged_by)
 
 
 def seconds_of_batch(run: Run, valid: Batches) -> float:

@@ -309,3 +309,18 @@ def test_the_step_is_told_where_there_is_one_loss_for_some_steps() -> None:
     (told,) = learning(replace(facts, loss=replace(facts.loss, samples=samples)))
     assert told.severity == "critical"
     assert told.reason == "the loss is not a finite number from step 45 on"
+
+
+def test_what_gets_no_gradient_in_the_first_epoch_may_have_its_turn_later() -> None:
+    seen = evidence(without_gradient=("aux.weight",))
+    early = replace(seen, input=replace(seen.input, samples=250, epochs=8))
+    told = {facts is early: learning(facts)[0] for facts in (seen, early)}
+    assert "in the 300 steps seen" in told[True].reason
+    assert "unless they are to learn later" in told[True].advice
+    assert "steps seen" not in told[False].reason
+
+
+def test_a_largest_gradient_of_nobody_knows_whom_is_told_without_a_name() -> None:
+    (told,) = learning(evidence((2.3, None, None, None, None), 1, first_gradient=1e4))[1:]
+    assert told.rule == "exploding_gradients"
+    assert "None" not in told.reason

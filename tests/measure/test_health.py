@@ -26,6 +26,7 @@ from outpace.measure.health import HealthWatch, _part
 from outpace.measure.strays import Strays
 from outpace.records.health import Health
 from outpace.seams.host import Host
+from outpace.seams.loader_record import Line, Record
 from outpace.tune.assemble import assemble
 
 
@@ -937,3 +938,118 @@ def test_models_that_a_script_makes_anew_are_not_held(host: Host) -> None:
     del model, optimizer
     gc.collect()
     assert len(made) - sum(each.expired() for each in made) <= 4, "the newest may be"
+
+
+@pytest.mark.parametrize("peak", [3, 6])
+def test_a_rate_that_was_warmed_up_by_hand_is_at_its_peak_or_falls(host: Host, peak: int) -> None:
+    def warms_up(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        rate = 0.01 * min(1 + step, peak) - 0.0005 * max(0, step - 2 * peak)
+        optimizer.param_groups[0]["lr"] = rate
+        return plain(model, optimizer, step)
+
+    assert not looked_at(host, net(), warms_up).warming_up
+
+
+def by_each(weigh: bool) -> Step:
+    """A loss of each sample, which the script weighs, as a focal loss does."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        labels = (torch.arange(64) % 16 == 0).long()
+        out = model(torch.randn(64, 8))
+        each = nn.functional.cross_entropy(out, labels, reduction="none" if weigh else "mean")
+        loss = ((1 - torch.exp(-each)) ** 2 * each).mean() if weigh else each
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize("weigh", [True, False])
+def test_a_loss_of_each_sample_may_be_weighed_by_the_script(host: Host, weigh: bool) -> None:
+    assert looked_at(host, net(), by_each(weigh)).weighted is weigh
+
+
+@pytest.mark.parametrize(
+    ("given", "counts", "weighted"),
+    [
+        ({}, (360, 24), False),
+        ({"pos_weight": torch.tensor(15.0)}, (360, 24), True),
+        ({"reduction": "none"}, (360, 24), True),
+        ({"smooth": 0.1}, (), False),
+    ],
+)
+def test_answers_that_are_yes_or_no_are_counted(
+    host: Host, given: dict[str, Any], counts: tuple[int, ...], weighted: bool
+) -> None:
+    smooth = given.pop("smooth", 0.0)
+    answers = torch.tensor([0.0] * 15 + [1.0]).repeat(4)
+    wanted = (1 - smooth) * answers + smooth / 2
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        out = model(torch.randn(64, 8)).mean(1)
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            out, wanted[torch.randperm(64)], **given
+        )
+        optimizer.zero_grad()
+        loss.mean().backward()
+        return loss
+
+    found = looked_at(host, net(), step)
+    assert found.classes == 2
+    assert (found.labels, found.weighted) == (counts, weighted)
+
+
+def test_what_adversaries_are_told_is_no_label(host: Host) -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        out = model(torch.randn(64, 8)).mean(1)
+        loss = nn.functional.binary_cross_entropy_with_logits(out, torch.ones(64))
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), step).labels == ()
+
+
+def test_words_that_come_next_are_as_rare_as_they_are(host: Host) -> None:
+    class Next(nn.Module):
+        def __init__(self, rows: int) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(rows, 8), nn.Linear(8, 30)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.head(self.table(x))
+            return out
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        x = torch.randint(30, (64,))
+        loss = nn.functional.cross_entropy(model(x), torch.arange(64) % 30)
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, Next(30), step).weighted
+    assert not looked_at(host, Next(40), step).weighted
+
+
+def test_gradients_that_grow_from_look_to_look_do_not_vanish(host: Host) -> None:
+    watch = HealthWatch(host)
+    watch.gradients = {"gated": [1e-12, 1e-10, 1e-8], "dies": [3e-9, 2e-9], "head": [1e-3, 2e-3]}
+    found = watch.health()
+    assert (found.weakest_where, found.strongest_gradient) == ("dies", pytest.approx(1.5e-3))
+    assert found.weak_share == 0.5
+    watch.gradients = {"gated": [1e-12, 1e-8]}
+    assert watch.health().weakest_where == "gated", "nothing else is there"
+
+
+@pytest.mark.parametrize("played", [True, False])
+def test_a_loader_over_what_was_just_played_is_no_data_set(
+    host: Host, played: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(8, 2)), 4, shuffle=True)
+    record = Record(trains=True, taken_for=Line() if played else None)
+    monkeypatch.setattr("outpace.measure.health.training_loader", lambda host: (loader, record))
+    watch = HealthWatch(host)
+    assert not watch.health().acts
+    watch.acts = True
+    assert watch.health().acts is played

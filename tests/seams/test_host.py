@@ -242,6 +242,22 @@ def test_a_larger_model_that_no_step_has_learnt_from_is_another_trainings() -> N
     assert found[0] is second
 
 
+def test_a_larger_model_that_no_optimizer_has_judges_the_one_that_learns() -> None:
+    """As a network whose features are compared, that was left in training mode."""
+    host = Host()
+    learns, compares = torch.nn.Linear(4, 1), torch.nn.Linear(90, 9)
+    for model in (learns, compares):
+        host.roots[model] = RootFacts(has_parameters=True, training_calls=3)
+    found = host.main_root()
+    assert found is not None
+    assert found[0] is compares, "nothing has stepped"
+    optimizer = torch.optim.SGD(learns.parameters(), 0.1)
+    host.optimizers.add(optimizer)
+    found = host.main_root()
+    assert found is not None
+    assert found[0] is learns
+
+
 def test_a_stderr_that_nobody_takes_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         def write(self, text: str) -> int:

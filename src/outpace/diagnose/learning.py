@@ -117,7 +117,8 @@ def exploding(evidence: Evidence) -> Iterator[Learning]:
         yield Learning(
             "exploding_gradients",
             "critical",
-            f"before the first step the gradients were {large}, those of {health.first_where} the largest",
+            f"before the first step the gradients were {large}"
+            + (f", those of {health.first_where} the largest" if health.first_where else ""),
             "clip gradients (torch.nn.utils.clip_grad_norm_); scale inputs and targets to about 1; normalise "
             "layers; initialise recurrent weights orthogonally; take the mean of losses, not their sum",
         )
@@ -439,12 +440,16 @@ def not_reached(evidence: Evidence) -> Iterator[Learning]:
     """Parameters that the loss does not depend on: they stay as they are."""
     names = evidence.health.without_gradient
     if names:
+        later = _may_fall_later(evidence)  # a part of the model may have its turn in a later epoch
+        seen = f" in the {evidence.steps.count:,} steps seen" if later else ""
+        unless = "unless they are to learn later, " if later else ""
         yield Learning(
             "no_gradient",
             "warn",
-            f"{_named(names)} get no gradient: the loss does not depend on them, and they stay as they are",
-            "see that the forward pass uses them and that no .detach(), no_grad() or .item() lies "
-            "between them and the loss; requires_grad_(False) where they are meant to stay",
+            f"{_named(names)} get no gradient{seen}: the loss does not depend on them, and they stay as "
+            "they are",
+            f"{unless}see that the forward pass uses them and that no .detach(), no_grad() or .item() "
+            "lies between them and the loss; requires_grad_(False) where they are meant to stay",
         )
 
 

@@ -59,6 +59,14 @@ RATES_NOTED = 32
 """share of the steps by then after which a rate is noted again, as one by so many"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
+EACH, IGNORED = 0, -100
+"""the reduction of a loss that is each sample's: the script weighs them itself, or may; and no label"""
+GREW = 10.0
+"""times as large as at its first look that a gradient is at its last, which does not vanish then, as behind
+a gate that begins at zero"""
+WORDS = 20
+"""classes, from which on a table of as many rows holds what is told: what comes next of it is as rare as
+it is"""
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
 """operators that a script has a model choose its own labels by"""
 MADE_UP = ("zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like")
@@ -100,6 +108,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.guesses = Marks[str]()
         """on what a model chose in this step, or was made up: as a label it is no data's"""
         self.classes = 0
+        self.tables: set[int] = set()
+        """rows of those that were looked up in"""
         self.weighted = False
         self.carried = 0
         self.warming_up = False
@@ -113,8 +123,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.not_optimized: tuple[str, ...] = ()
         self.lost: dict[str, torch.Tensor] = {}
         """of parameters that no optimizer has, what they were when that was seen first"""
-        self.first_rates: dict[int, float] = {}
-        """of optimizers (id), when they were looked at first"""
         self.idle: dict[str, tuple[weakref.ref[nn.Parameter], torch.Tensor, int]] = {}
         """parameters that had no gradient, weakly, with what they were then and the step that it was at"""
         self.reached: set[str] = set()
@@ -225,13 +233,14 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.activations.see(name, args, kwargs, out)
         if name == "embedding":
             self.paddings.see(args[0], args[1])
+            self.tables.add(int(args[0].shape[0]))
         self.loss_inputs.see(name, args, out, batch=self.host.batch_size, step=self.host.steps)
         if name == "nll_loss_forward" and self._is_of_batch(args[1]):
             # One label a sample: words of a text are as rare as they are.
-            weighted = args[2] is not None
+            weighted = args[2] is not None or int(args[3]) == EACH
             self._see_labels(args[1], int(args[0].shape[1]), int(args[4]), weighted=weighted)
         elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
-            self.classes = max(self.classes, 2)
+            self._see_answers(args)
 
     def _is_of_batch(self, tensor: torch.Tensor) -> bool:
         """Whether there is one number a sample."""
@@ -255,6 +264,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             at = self.host.steps, self.host.backwards
             self.labels.append(Labels(*at, labels.detach(), counts))
             self.weighted = weighted
+
+    def _see_answers(self, args: tuple[Any, ...]) -> None:
+        """Labels that are yes or no; others are shares, or said to be smooth."""
+        self.classes = max(self.classes, 2)
+        labels = args[1].detach().flatten()
+        if self.classes == 2 and _is_binary(labels) and not self._is_guess(args[1]):
+            # Weights of samples and of answers, and the reduction; what is as ever may be left out.
+            weighted = any(isinstance(each, torch.Tensor) or each == EACH for each in args[2:])
+            self._see_labels(labels.long(), 2, IGNORED, weighted=weighted)
 
     def _see_loss(self, loss: torch.Tensor) -> None:
         """The first loss that is not finite: find out at once where it came from."""
@@ -307,6 +325,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.rate_at = steps + max(FEWEST_STEPS, steps // RATES_NOTED)
         with contextlib.suppress(Exception):  # a rate of the script's own making may be none
             self.rates.append((id(optimizer), steps, _rate_of(optimizer)))
+
+    def _warms_up(self, one: int, now: float) -> bool:
+        """Whether a rate is yet to rise: it did since it was noted before, or is held far below what it will
+        be. One that has fallen is beyond that.
+        """
+        before = [rate for of, step, rate in self.rates if of == one and step < self.host.steps]
+        if before and max(before) > now:
+            return False
+        return bool(before and before[-1] < now) or any(map(_restrained, self.host.optimizers))
 
     def _bootstraps(self) -> bool:
         """Whether a model of the same shapes helps in each step, as the one that tells what later states are
@@ -395,9 +422,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.idle.setdefault(name, (weakref.ref(parameter), before, self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
         now = _rate_of(optimizer)
-        by_hand = not any("initial_lr" in group for group in optimizer.param_groups)
-        rose = by_hand and now > self.first_rates.setdefault(one, now)
-        self.warming_up = rose or any(map(_restrained, self.host.optimizers))
+        self.warming_up = self._warms_up(one, now)
         if optimizer is self.host.main_optimizer():
             self.rates.append((one, self.host.steps, now))
             grads = [p.grad for _, p in named if id(p) in own and p.grad is not None]
@@ -432,7 +457,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def health(self) -> Health:
         """All looks together."""
         batch = self.host.batch_size * self.host.micro_steps
-        gradients = {name: median(values) for name, values in self.gradients.items()}
+        gradients = {
+            name: median(values)
+            for name, values in self.gradients.items()
+            if values[-1] < GREW * values[0]
+        } or {name: median(values) for name, values in self.gradients.items()}
         weakest = min(gradients, key=lambda n: gradients[n], default=None)
         dead, dead_layer = worst(self.activations.dead)
         saturated, saturated_layer = worst(self.activations.saturated)
@@ -452,7 +481,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             warming_up=self.warming_up,
             rate_gone=self._rate_gone(),
             learners=self.learners,
-            acts=shuffles is None and (self.acts or self._bootstraps()),
+            acts=(self.acts and not _is_of_data(self.host)) or self._bootstraps(),
             shuffles=shuffles,
             streams=_streams(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
@@ -475,7 +504,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             sigmoid_twice=self.loss_inputs.where("sigmoid_twice"),
             crossed=self.loss_inputs.where("crossed"),
             classes=self.classes,
-            weighted=self.weighted,
+            weighted=self.weighted or (self.classes >= WORDS and self.classes in self.tables),
             purity=sum(purities) / len(purities) if purities else None,
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
@@ -558,6 +587,12 @@ def _shuffles(host: Host) -> bool | None:
     if batches is not None:  # beside one of the script's the DataLoader's sampler draws nothing
         sampler = batches.sampler if type(batches) is BatchSampler else batches
     return bool(getattr(sampler, "shuffle", not isinstance(sampler, SequentialSampler)))
+
+
+def _is_of_data(host: Host) -> bool:
+    """Whether a DataLoader feeds the steps that is there for good: not one of what was just played."""
+    loaded = training_loader(host)
+    return loaded is not None and loaded[1].taken_for is None
 
 
 def _streams(host: Host) -> bool:

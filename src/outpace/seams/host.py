@@ -271,10 +271,16 @@ class Host:
         """The model: of the modules the script calls to learn, the one with most parameters that learn.
 
         Of several as large the newest: a copy for each task, or a fold's. One that no step has learnt from
-        yet is another training's, which begins.
+        yet is another training's, which begins; and one that no optimizer has, beside others that one has,
+        judges these, as a network whose features are compared.
         """
         pairs = [(m, f) for m, f in self.roots.items() if f.has_parameters and f.training_calls]
         pairs = [pair for pair in pairs if pair[1].since < self.steps] or pairs
+        if len(pairs) > 1:
+            groups = [group for each in list(self.optimizers) for group in each.param_groups]
+            held = {id(weight) for group in groups for weight in group["params"]}
+            learns = [p for p in pairs if any(id(w) in held for w in p[0].parameters())]
+            pairs = learns or pairs
         pairs.reverse()
         return max(pairs, key=lambda pair: sizes(pair[0]), default=None)
 

@@ -22,7 +22,8 @@ from torch.utils.data import (
 )
 
 from outpace.measure import strays
-from outpace.measure.health import HealthWatch, _part
+from outpace.measure.health import HealthWatch
+from outpace.measure.some_numbers import some_numbers
 from outpace.measure.strays import Strays
 from outpace.records.health import Health
 from outpace.seams.host import Host
@@ -233,7 +234,7 @@ def test_a_rate_is_noted_where_there_is_no_look_too(host: Host) -> None:
     assert found is not None
     assert found[0] == 0.1
     assert 130 <= found[2] <= 150
-    assert len(watch.rates) < 20
+    assert len(watch.rates.noted) < 20
 
 
 def test_a_rate_that_cannot_be_read_does_no_harm(host: Host) -> None:
@@ -242,8 +243,8 @@ def test_a_rate_that_cannot_be_read_does_no_harm(host: Host) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     optimizer.param_groups.append({"params": [], "lr": "as the schedule says"})
     host.main_optimizer = lambda: optimizer
-    watch._note_rate(optimizer)
-    assert watch.rates == []
+    watch.rates.note(optimizer)
+    assert watch.rates.noted == []
 
 
 @pytest.mark.parametrize(("factor", "gone"), [(0.1, True), (0.9, False)])
@@ -789,8 +790,8 @@ def test_weights_that_are_complex_numbers(host: Host) -> None:
     assert health.update_ratio is not None
     assert health.noise_scale is not None
     number = torch.tensor([[3.0 + 4.0j]])
-    assert float(_part(number).norm()) == pytest.approx(5.0)
-    assert float(_part(number.conj()).norm()) == pytest.approx(5.0)
+    assert float(some_numbers(number).norm()) == pytest.approx(5.0)
+    assert float(some_numbers(number.conj()).norm()) == pytest.approx(5.0)
 
 
 FIRSTS = torch.zeros(64, dtype=torch.long)
@@ -1009,6 +1010,22 @@ def test_what_adversaries_are_told_is_no_label(host: Host) -> None:
         return loss
 
     assert looked_at(host, net(), step).labels == ()
+
+
+def test_answers_that_were_made_beforehand_are_no_labels(host: Host) -> None:
+    """As adversaries are told, by the same two tensors in each step."""
+    real, fake = torch.ones(64), torch.zeros(64)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        for wanted in (real, fake):
+            out = model(torch.randn(64, 8)).mean(1)
+            loss = nn.functional.binary_cross_entropy_with_logits(out, wanted)
+            loss.backward()
+        return loss
+
+    found = looked_at(host, net(), step)
+    assert (found.labels, found.purity) == ((), None)
 
 
 def test_words_that_come_next_are_as_rare_as_they_are(host: Host) -> None:

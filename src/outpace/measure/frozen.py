@@ -24,10 +24,10 @@ from outpace.measure.dispatch import address_of
 from outpace.measure.frozen_parts import FrozenParts, never_changes
 from outpace.seams.batch import tensors_in
 from outpace.seams.generators import moved, states_taken
+from outpace.seams.held import held_by
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import ModuleSeam
-from outpace.seams.optimizer import held_by
 from outpace.seams.version_of import version_of
 from outpace.seams.where import caller
 

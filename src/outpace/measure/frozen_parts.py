@@ -16,10 +16,10 @@ from torch import nn
 from outpace.measure.called_again import form_of
 from outpace.seams.batch import tensors_in
 from outpace.seams.generators import moved, states_taken
+from outpace.seams.held import held_by
 from outpace.seams.hooks import Hook, is_scripted
 from outpace.seams.host import Host
 from outpace.seams.module import is_compiled
-from outpace.seams.optimizer import held_by
 from outpace.seams.where import caller
 
 

@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,60 +30,31 @@ from outpace.measure.dispatch import (
     capturing,
     name_of,
     phase,
-    tensors_in,
 )
 from outpace.measure.gradient_noise import GradientNoise
+from outpace.measure.labels import Labels, purity
 from outpace.measure.loss_inputs import LossInputs
-from outpace.measure.marks import Marks
 from outpace.measure.not_finite import who_made_it
+from outpace.measure.rates import Rates
+from outpace.measure.some_numbers import some_numbers
 from outpace.measure.statistics import median
 from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
 from outpace.measure.waste import Paddings
 from outpace.records.health import HUGE, WEAK, Health
+from outpace.seams.held import held_by, learned_by
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
-from outpace.seams.optimizer import held_by, learned_by
 from outpace.seams.root import Evaluations
 
-MOST_NUMBERS = 1 << 16
-"""of one parameter whose change is looked at"""
 FIRST = 4
 """updates whose ratios are the first ones"""
-RESTRAINED = 3.0
-"""a rate this far below its schedule's peak is a warm-up's"""
-GONE = 1e-4
-"""of its largest value: a rate below it changes nothing any more"""
-RATES_NOTED = 32
-"""share of the steps by then after which a rate is noted again, as one by so many"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
-EACH, IGNORED = 0, -100
-"""the reduction of a loss that is each sample's: the script weighs them itself, or may; and no label"""
 GREW = 10.0
 """times as large as at its first look that a gradient is at its last, which does not vanish then, as behind
 a gate that begins at zero"""
-WORDS = 20
-"""classes, from which on a table of as many rows holds what is told: what comes next of it is as rare as
-it is"""
-CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
-"""operators that a script has a model choose its own labels by"""
-MADE_UP = ("zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like")
-"""and of which it makes labels that tell nothing of the data, as where samples are told from each other"""
-COPIES = ("_to_copy", "clone")
-FEWEST_LABELS = 8
-"""in a batch, to see whether it is of one class"""
-
-
-class Labels(NamedTuple):
-    """What a loss was told to be right, after so many steps and backward passes."""
-
-    steps: int
-    passes: int
-    given: torch.Tensor
-    """held, so that others come to lie elsewhere in memory"""
-    counts: Counter[int]
 
 
 class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
@@ -104,13 +75,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.activations = Activations()
         self.loss_inputs = LossInputs()
         self.paddings = Paddings()
-        self.labels: list[Labels] = []
-        self.guesses = Marks[str]()
-        """on what a model chose in this step, or was made up: as a label it is no data's"""
-        self.classes = 0
-        self.tables: set[int] = set()
-        """rows of those that were looked up in"""
-        self.weighted = False
+        self.labels = Labels(host)
         self.carried = 0
         self.warming_up = False
         self.learners = 0
@@ -139,14 +104,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.bad_made: str | None = None
         self.noise = GradientNoise()
         self.strays = Strays(host)
-        self.rates: list[tuple[int, int, float]] = []
-        """the main optimizer (id), steps and its rate, whenever there was a look, and now and then"""
-        self.rate_at = 0
-        """steps at which it is noted again"""
+        self.rates = Rates(host)
         host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
         register_optimizer_step_pre_hook(self._note_together)
-        register_optimizer_step_pre_hook(self._note_rate)
+        register_optimizer_step_pre_hook(self.rates.note)
         register_optimizer_step_pre_hook(self._before_first)
         register_optimizer_step_pre_hook(self._guarded(self._before_update))
         register_optimizer_step_post_hook(self._guarded(self._after_update))
@@ -194,7 +156,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 yield
             finally:
                 self.looking = False
-                self.guesses.clear()
+                self.labels.guesses.clear()
                 self.activations.begin()
                 self.__exit__(None, None, None)
                 self.strays.end()
@@ -222,57 +184,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         if when == "backward":  # no layer follows any more: what waits is the output
             self.activations.begin()
             return
-        chosen = name in CHOICES and not _is_binary(args[0])
-        if chosen or name in MADE_UP or (name in COPIES and self._is_guess(args[0])):
-            # Also as other numbers, but no more of them than are labels of a batch.
-            few = [t for t in tensors_in(out) if not t.is_floating_point() or self._is_of_batch(t)]
-            self.guesses.put(few, "guess")
+        self.labels.see_made(name, args, out)
         self.acts = self.acts or _draws_from(name, args)
         if when != "forward":
             return
         self.activations.see(name, args, kwargs, out)
         if name == "embedding":
             self.paddings.see(args[0], args[1])
-            self.tables.add(int(args[0].shape[0]))
         self.loss_inputs.see(name, args, out, batch=self.host.batch_size, step=self.host.steps)
-        if name == "nll_loss_forward" and self._is_of_batch(args[1]):
-            # One label a sample: words of a text are as rare as they are.
-            weighted = args[2] is not None or int(args[3]) == EACH
-            self._see_labels(args[1], int(args[0].shape[1]), int(args[4]), weighted=weighted)
-        elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
-            self._see_answers(args)
-
-    def _is_of_batch(self, tensor: torch.Tensor) -> bool:
-        """Whether there is one number a sample."""
-        return tensor.shape == (self.host.batch_size,)
-
-    def _is_guess(self, tensor: torch.Tensor) -> bool:
-        return bool(self.guesses.of(tensor))
-
-    def _see_labels(
-        self, labels: torch.Tensor, classes: int, ignored: int, *, weighted: bool
-    ) -> None:
-        """Of several heads those of the one with the most classes; labels that are ``ignored`` are none."""
-        if self._is_guess(labels):
-            return
-        if classes > self.classes:
-            self.labels.clear()
-        self.classes = max(self.classes, classes)
-        counts = Counter(labels.tolist())
-        counts.pop(ignored, None)
-        if classes == self.classes and counts:
-            at = self.host.steps, self.host.backwards
-            self.labels.append(Labels(*at, labels.detach(), counts))
-            self.weighted = weighted
-
-    def _see_answers(self, args: tuple[Any, ...]) -> None:
-        """Labels that are yes or no; others are shares, or said to be smooth."""
-        self.classes = max(self.classes, 2)
-        labels = args[1].detach().flatten()
-        if self.classes == 2 and _is_binary(labels) and not self._is_guess(args[1]):
-            # Weights of samples and of answers, and the reduction; what is as ever may be left out.
-            weighted = any(isinstance(each, torch.Tensor) or each == EACH for each in args[2:])
-            self._see_labels(labels.long(), 2, IGNORED, weighted=weighted)
+        self.labels.see(name, args)
 
     def _see_loss(self, loss: torch.Tensor) -> None:
         """The first loss that is not finite: find out at once where it came from."""
@@ -316,24 +236,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self.newest = passes, before, one
         elif passes == since + 1:
             self.together[one] = self.together.get(first, first)
-
-    def _note_rate(self, optimizer: Any, *_: Any) -> None:
-        """Now and then: a short training is over before there is another look."""
-        steps = self.host.steps
-        if steps < self.rate_at or optimizer is not self.host.main_optimizer() or capturing():
-            return
-        self.rate_at = steps + max(FEWEST_STEPS, steps // RATES_NOTED)
-        with contextlib.suppress(Exception):  # a rate of the script's own making may be none
-            self.rates.append((id(optimizer), steps, _rate_of(optimizer)))
-
-    def _warms_up(self, one: int, now: float) -> bool:
-        """Whether a rate is yet to rise: it did since it was noted before, or is held far below what it will
-        be. One that has fallen is beyond that.
-        """
-        before = [rate for of, step, rate in self.rates if of == one and step < self.host.steps]
-        if before and max(before) > now:
-            return False
-        return bool(before and before[-1] < now) or any(map(_restrained, self.host.optimizers))
 
     def _bootstraps(self) -> bool:
         """Whether a model of the same shapes helps in each step, as the one that tells what later states are
@@ -410,23 +312,24 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         # What changes all the same the script sets itself, as of copies that an optimizer has. By value:
         # torch does not count what is done to `.data`.
         self.not_optimized = tuple(
-            n for n, p in lost.items() if n in self.lost and torch.equal(self.lost[n], _part(p))
+            n
+            for n, p in lost.items()
+            if n in self.lost and torch.equal(self.lost[n], some_numbers(p))
         )
         for name, parameter in lost.items():
-            self.lost.setdefault(name, _part(parameter).clone())
+            self.lost.setdefault(name, some_numbers(parameter).clone())
         for name, parameter in named:
             if parameter.grad is not None:
                 self.reached.add(name)
             elif parameter.requires_grad and id(parameter) in own:
-                before = _part(parameter).clone()
+                before = some_numbers(parameter).clone()
                 self.idle.setdefault(name, (weakref.ref(parameter), before, self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
-        now = _rate_of(optimizer)
-        self.warming_up = self._warms_up(one, now)
+        self.warming_up = self.rates.warm_up(optimizer)
         if optimizer is self.host.main_optimizer():
-            self.rates.append((one, self.host.steps, now))
+            self.rates.add(optimizer)
             grads = [p.grad for _, p in named if id(p) in own and p.grad is not None]
-            self.noise.add([_part(grad).float() for grad in grads if not grad.is_sparse])
+            self.noise.add([some_numbers(grad).float() for grad in grads if not grad.is_sparse])
         for name, parameter in named:
             grad = parameter.grad
             if id(parameter) not in own or grad is None or grad.is_sparse or not grad.numel():
@@ -441,14 +344,14 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 continue  # it was not asked, as a head of another task or an expert without tokens
             self.gradients.setdefault(name, []).append(largest)
             if id(parameter) not in self.from_zero:
-                self.before[name] = _part(parameter).clone()
+                self.before[name] = some_numbers(parameter).clone()
 
     def _after_update(self, *_: Any) -> None:
         ratios = []
         for name, parameter in self._parameters():
             before = self.before.pop(name, None)
             if before is not None and float(before.norm()) > 0:
-                ratios.append(float((_part(parameter) - before).norm() / before.norm()))
+                ratios.append(float((some_numbers(parameter) - before).norm() / before.norm()))
         if ratios:
             self.ratios.append(median(ratios))
 
@@ -457,17 +360,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def health(self) -> Health:
         """All looks together."""
         batch = self.host.batch_size * self.host.micro_steps
-        gradients = {
-            name: median(values)
-            for name, values in self.gradients.items()
-            if values[-1] < GREW * values[0]
-        } or {name: median(values) for name, values in self.gradients.items()}
+        gradients = self._gradients()
         weakest = min(gradients, key=lambda n: gradients[n], default=None)
         dead, dead_layer = worst(self.activations.dead)
         saturated, saturated_layer = worst(self.activations.saturated)
-        counts = self._counts()
-        several = [each for each in counts if each.total() >= FEWEST_LABELS]
-        purities = [max(each.values()) / each.total() for each in several]
+        counts = self.labels.counts()
         module = self.host.seam(ModuleSeam)
         judged = module.evaluations() if module is not None else Evaluations()
         left = module.left_in_evaluation() if module is not None else (0, None)
@@ -479,7 +376,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             first_gradient=first[0] if first is not None else None,
             first_where=next((n for n, p in named if first is not None and p is first[1]()), None),
             warming_up=self.warming_up,
-            rate_gone=self._rate_gone(),
+            rate_gone=self.rates.gone(),
             learners=self.learners,
             acts=(self.acts and not _is_of_data(self.host)) or self._bootstraps(),
             shuffles=shuffles,
@@ -503,49 +400,20 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             softmax_twice=self.loss_inputs.where("softmax_twice"),
             sigmoid_twice=self.loss_inputs.where("sigmoid_twice"),
             crossed=self.loss_inputs.where("crossed"),
-            classes=self.classes,
-            weighted=self.weighted or (self.classes >= WORDS and self.classes in self.tables),
-            purity=sum(purities) / len(purities) if purities else None,
+            classes=self.labels.classes,
+            weighted=self.labels.weighted,
+            purity=purity(counts),
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
             left_in_evaluation=left[0],
             left_where=left[1],
         )
 
-    def _counts(self) -> list[Counter[int]]:
-        """Of the labels; not of those that are one class, and the same ones in several steps: these were
-        made up beforehand. And not where one backward pass learns from several others each: these are a
-        text's characters, one after another, as rare as they are.
-        """
-        passes: dict[tuple[int, int], list[Counter[int]]] = {}
-        for each in self.labels:
-            passes.setdefault((each.steps, each.passes), []).append(each.counts)
-        alike = {at for at, counts in passes.items() if all(one == counts[0] for one in counts)}
-        places = [(each.given.data_ptr(), *each.counts) for each in self.labels]
-        steps = {(each.steps, place) for each, place in zip(self.labels, places, strict=True)}
-        again = Counter(place for _, place in steps)
-        return [
-            each.counts
-            for each, place in zip(self.labels, places, strict=True)
-            if (each.steps, each.passes) in alike and (len(each.counts) > 1 or again[place] == 1)
-        ]
-
-    def _rate_gone(self) -> tuple[float, float, int] | None:
-        """The largest rate, the rate now, and steps since it was last seen to be no small part of that."""
-        optimizer = self.host.main_optimizer()
-        own = [(step, rate) for of, step, rate in self.rates if of == id(optimizer)]
-        if optimizer is None or not own:
-            return None
-        now = _rate_of(optimizer)
-        largest = max(rate for _, rate in own)
-        if not largest > 0 or now > GONE * largest:
-            return None
-        since = self.host.steps
-        for step, rate in reversed(own):
-            if rate > GONE * largest:
-                break
-            since = step
-        return largest, now, self.host.steps - since
+    def _gradients(self) -> dict[str, float]:
+        """Of the matrices, without those whose gradients grew, unless all did."""
+        every = {name: median(values) for name, values in self.gradients.items()}
+        grew = {n for n, values in self.gradients.items() if values[-1] >= GREW * values[0]}
+        return {name: each for name, each in every.items() if name not in grew} or every
 
     def _without_gradient(self) -> tuple[str, ...]:
         """What had no gradient at any look, and was not changed by any step between them either."""
@@ -555,23 +423,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             for name, (ref, before, at) in self.idle.items()
             if name not in self.reached
             and (parameter := ref()) is not None
-            and torch.equal(_part(parameter), before)
+            and torch.equal(some_numbers(parameter), before)
             and steps - at >= FEWEST_STEPS
         )
-
-
-def _rate_of(optimizer: Any) -> float:
-    """The largest of its groups'."""
-    return max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
-
-
-def _restrained(optimizer: Any) -> bool:
-    """Whether a schedule holds a rate far below what it will be."""
-    return any(
-        float(group.get("lr") or 0.0) * RESTRAINED
-        < max(float(group.get("max_lr") or 0.0), float(group.get("initial_lr") or 0.0))
-        for group in optimizer.param_groups
-    )
 
 
 def _shuffles(host: Host) -> bool | None:
@@ -605,15 +459,3 @@ def _draws_from(name: str, args: tuple[Any, ...]) -> bool:
     """Whether an operator draws by what tensors tell: a category, or about a mean of each."""
     both = len(args) > 1 and isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor)
     return name == "multinomial" or (name == "normal" and both)
-
-
-def _is_binary(given: torch.Tensor) -> bool:
-    """Whether there is nothing in it but 0 and 1: a data set's one-hot label, not a model's output."""
-    some = _part(given)
-    return bool(((some == 0) | (some == 1)).all())
-
-
-def _part(parameter: torch.Tensor) -> torch.Tensor:
-    numbers = parameter.detach().flatten()
-    some = numbers[:: max(1, len(numbers) // MOST_NUMBERS)]
-    return torch.view_as_real(some.resolve_conj()).flatten() if some.is_complex() else some

@@ -22,7 +22,7 @@ import torch
 
 from outpace.measure.dispatch import Operator, OperatorWatch, phase, storage_of, tensors_in
 from outpace.records.memory import ByKind
-from outpace.seams.optimizer import learned_by
+from outpace.seams.held import learned_by
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "temporaries", "other"]
 

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from outpace.measure.course import Course
+from outpace.seams.held import learned_by
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.module import device_of
-from outpace.seams.optimizer import learned_by
 
 ONCE = 20
 """steps after which a single batch was not drawn for the first of them"""

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from outpace.seams.held import held_by, learned_by
 from outpace.seams.host import Host
-from outpace.seams.optimizer import held_by, learned_by
 
 
 class Another(NamedTuple):

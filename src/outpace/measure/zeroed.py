@@ -22,10 +22,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from outpace.measure.gradients_read import named_in_script
 from outpace.seams.batch import tensors_in
+from outpace.seams.held import held_by
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
-from outpace.seams.optimizer import held_by
 from outpace.seams.version_of import version_of
 from outpace.seams.where import place, user_frames
 

@@ -26,7 +26,7 @@ from torch.optim.swa_utils import AveragedModel
 from outpace.measure.generators import random_states
 from outpace.measure.machine import free_memory
 from outpace.seams.batch import map_tensors
-from outpace.seams.optimizer import held_by, learned_by
+from outpace.seams.held import held_by, learned_by
 
 ROOM = 0.8
 """share of main memory that is free which a device's tensors may take: who takes it all is killed"""

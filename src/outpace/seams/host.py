@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from outpace.seams.compiled import graphs_compiled
 from outpace.seams.drawn import Drawn
+from outpace.seams.held import held_by
 from outpace.seams.phases import Phases
 from outpace.seams.root import RootFacts
 from outpace.seams.setup import AS_IS, Setup
@@ -277,8 +278,7 @@ class Host:
         pairs = [(m, f) for m, f in self.roots.items() if f.has_parameters and f.training_calls]
         pairs = [pair for pair in pairs if pair[1].since < self.steps] or pairs
         if len(pairs) > 1:
-            groups = [group for each in list(self.optimizers) for group in each.param_groups]
-            held = {id(weight) for group in groups for weight in group["params"]}
+            held = held_by(*self.optimizers)
             learns = [p for p in pairs if any(id(w) in held for w in p[0].parameters())]
             pairs = learns or pairs
         pairs.reverse()

@@ -25,11 +25,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 from outpace.seams.alter import alter
 from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
 from outpace.seams.checkpoints import bring_checkpoints, recomputing
+from outpace.seams.held import held_by
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Host, on_stderr
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
-from outpace.seams.optimizer import held_by
 from outpace.seams.root import Caller, Evaluations, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.unused import sparing

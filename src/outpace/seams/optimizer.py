@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Iterable
 from threading import get_ident
 from time import perf_counter
 from types import FrameType, FunctionType, MethodType
@@ -315,19 +314,9 @@ def _capturable(optimizer: Optimizer) -> bool:
     return any(group.get("capturable") for group in optimizer.param_groups)
 
 
-def learned_by(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
-    """The weights that optimizers learn."""
-    return [weight for o in optimizers for group in o.param_groups for weight in group["params"]]
-
-
 def count_on_host(states: dict[Any, Any], held: list[Any]) -> None:
     """Have steps be counted on the host, as plain optimizers do: they would wait for a GPU at each step."""
     for key in held:
         step = states.get(key, {}).get("step")
         if isinstance(step, torch.Tensor) and step.is_cuda:
             states[key] = {**states[key], "step": step.cpu()}
-
-
-def held_by(*optimizers: Optimizer) -> set[int]:
-    """Which weights (id) they have."""
-    return {id(weight) for weight in learned_by(optimizers)}

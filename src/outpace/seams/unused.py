@@ -23,9 +23,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from outpace.seams.held import held_by, learned_by
 from outpace.seams.host import Host, Step
 from outpace.seams.in_place_of import Replaced
-from outpace.seams.optimizer import held_by, learned_by
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.root import RootFacts
 from outpace.seams.setup import Setup

@@ -90,9 +90,7 @@ def climb(
         if scaler.is_enabled():
             scaler = copy.deepcopy(scaler)
             set_learning(model)
-            fit_scale(
-                scaler, optimizer, lambda: _backward(model, loss_of, fresh(learnt[0]), scaler)
-            )
+            fit_scale(scaler, optimizer, lambda: _backward(model, loss_of, learnt[0], scaler))
         del model, optimizer
         while (
             at := wanted({i: point.loss for i, point in tried.items()}, before.loss)
@@ -153,7 +151,7 @@ def trained(
     rates.set_peak(rate)
     for step in range(steps):
         rates.set(share("one-cycle", step / steps))
-        _backward(model, loss_of, fresh(batches[step % len(batches)]), scaler)
+        _backward(model, loss_of, batches[step % len(batches)], scaler)
         move(scaler, optimizer)
     # Of schedule_free's, whose package imports this.
     put_mean = getattr(optimizer, "put_mean", None)
@@ -164,7 +162,7 @@ def trained(
 def _backward(
     model: torch.nn.Module, loss_of: LossOf, batch: Any, scaler: torch.amp.GradScaler
 ) -> None:
-    scaler.scale(loss_of(model, batch)).backward()  # type: ignore[no-untyped-call]
+    scaler.scale(loss_of(model, fresh(batch))).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()

@@ -111,8 +111,11 @@ def told_apart(batches: Sequence[Any], kind: torch.dtype) -> bool:
     """Whether targets that are quantities vary by far more than outputs of that precision are rounded by:
     years around 1990, 8 apart in bfloat16, do not.
     """
-    targets = [batch[1] for batch in batches if isinstance(batch, PAIRS) and len(batch) == 2]
-    floating = [t for t in targets if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    floating = [
+        each
+        for each in targets_of(batches)
+        if isinstance(each, torch.Tensor) and each.is_floating_point()
+    ]
     values = [each.detach().flatten().float() for each in floating]
     if sum(each.numel() for each in values) < 2:
         return True
@@ -135,9 +138,14 @@ def has_batch_norm(module: torch.nn.Module) -> bool:
     return any(isinstance(each, NORMS) for each in module.modules())
 
 
+def targets_of(batches: Sequence[Any]) -> list[Any]:
+    """Of batches that are pairs."""
+    return [batch[1] for batch in batches if isinstance(batch, PAIRS) and len(batch) == 2]
+
+
 def classes_of(batches: Sequence[Any], ignore: int = -100) -> tuple[float, ...]:
     """The share of each class that is seen; none where targets are no numbers of classes."""
-    targets = [batch[1] for batch in batches if isinstance(batch, PAIRS) and len(batch) == 2]
+    targets = targets_of(batches)
     if not targets or not all(isinstance(each, torch.Tensor) for each in targets):
         return ()
     kinds = [each.dtype for each in targets]

@@ -79,7 +79,7 @@ def compared(
         with torch.no_grad():  # what only a validation does with its outputs has to work too
             model = runs[1].judged_model()
             with evaluating(model):
-                trials.asked.judge(model, trials.held_out[:1])
+                trials.asked.judge(model, [fresh(trials.held_out[0])])
         for run in runs:
             set_learning(run.module)
         apart = distance(*(gradients_of(run, fresh(trials.batches[0])) for run in runs))

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.errors import UsageError
-from outpace.seams.optimizer import held_by
+from outpace.seams.held import held_by
 from outpace.serve.loader import Loader
 from outpace.train.data import is_ready
 from outpace.train.objective import Objective

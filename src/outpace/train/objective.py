@@ -78,10 +78,11 @@ class Objective:
         self.learning = self.loss
         """what is learnt from: the loss, unless a strategy puts another in its place"""
         self.metric = metric
-        self.whole = not (self.gathers or self.takes_model) and better.is_of_whole(metric)
+        of_whole = better.is_of_whole(metric) and not self.gathers
+        self.whole = of_whole and not self.takes_model
         """the metric is one of all outputs and targets together, not a mean over batches"""
-        self.averaged = self.takes_model and better.is_of_whole(metric) and not self.gathers
-        """it was that mean all the same"""
+        self.averaged = of_whole and self.takes_model
+        """it is that mean all the same"""
         self.metric_name = None if metric is None else better.called(metric)
         self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
         self.differentiates = False
@@ -176,7 +177,13 @@ class Objective:
         return loss
 
     def weighed(self, model: torch.nn.Module, batch: Any) -> tuple[tuple[Any, Any], Any]:
-        """What the loss of a batch that is judged by was called with, and the loss."""
+        """What the loss of a batch that is judged by was called with, for the metric, and the loss."""
+        given, loss = self._weighed(model, batch)
+        if self.takes_model:  # else what it was given is the batch's own
+            put_back(given[1], batch)
+        return given, loss
+
+    def _weighed(self, model: torch.nn.Module, batch: Any) -> tuple[tuple[Any, Any], Any]:
         if not self.differentiates:
             try:
                 given = self.given(model, batch)
@@ -192,18 +199,22 @@ class Objective:
             one = map_tensors(one, torch.Tensor.detach)
         return (one, other), loss
 
+    def without_metric(self) -> Objective:
+        """The same, judged by its loss alone."""
+        found = copy.copy(self)
+        found.metric, found.gathers, found.whole = None, False, False
+        return found
+
     def meet(self, model: torch.nn.Module, batch: Any) -> None:
         """Find out whether loss and metric take a batch of those that are judged by."""
         with judging(self.losses.values()):
             given, loss = self.weighed(model, batch)
-            if self.takes_model:
-                put_back(given[1], batch)
             _numbers("loss", [loss])
             if self.gathers:  # what it computes may need more than this
                 self.metric.reset()
                 self.metric.update(*given)
                 self.metric.reset()
-            elif self.metric is not None and self.whole:
+            elif self.whole:
                 with suppress(ValueError):  # one batch may have too little in it, as a single class
                     self.metric(*given)
             elif self.metric is not None:
@@ -216,14 +227,12 @@ class Objective:
         their targets are all ignored. Weights that are none tell none of any batch.
         """
         losses, metrics, counts = [], [], []
-        whole = WholeMetric(self.metric) if self.whole and self.metric is not None else None
+        whole = WholeMetric(self.metric) if self.whole else None
         if self.gathers:
             self.metric.reset()
         with judging(self.losses.values()):
             for batch in batches:
                 given, loss = self.weighed(model, batch)
-                if self.takes_model:  # else what it was given is the batch's own
-                    put_back(given[1], batch)
                 losses.append(apart(loss) if isinstance(loss, torch.Tensor) else loss)
                 counts.append(batch_size(batch))
                 if self.gathers:
@@ -242,14 +251,13 @@ class Objective:
         elif whole is not None:
             metrics = whole.values()
             self.averaged = whole.apart
-        metric, measured = None, sum(counts)
+        samples = sum(counts)
+        metric, measured = None, samples
         if metrics:
             numbers = _numbers("metric", metrics)
-            of = counts if len(numbers) == len(counts) else [measured]
-            of = where_numbers(numbers, of)
+            of = where_numbers(numbers, counts if len(numbers) == len(counts) else [samples])
             metric, measured = mean(numbers, of), sum(of)
-        told_of = sum(told)
-        return Judged(mean(values, told), metric, sum(counts), sum(counts) - told_of, measured)
+        return Judged(mean(values, told), metric, samples, samples - sum(told), measured)
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""

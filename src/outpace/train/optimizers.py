@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.seams.optimizer import begin_momenta, held_by
+from outpace.seams.held import held_by
+from outpace.seams.optimizer import begin_momenta
 from outpace.seams.rate import finds_its_rate, set_rate
 from outpace.train.layers import MULTIPLY, copies_of, copy_of
 

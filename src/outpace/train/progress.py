@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from outpace.plan.budget import duration
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from outpace.train.run import Run
 
 EVERY_S = 0.25
+SOME = 3
+"""names that are told"""
 
 
 @final
@@ -150,3 +153,8 @@ def _when(run: Run) -> list[str]:
     if abs(ahead) < float("inf"):
         parts.append(f"{duration(abs(ahead))} {'ahead of' if ahead >= 0 else 'behind'} its budget")
     return parts
+
+
+def some(names: Sequence[str]) -> str:
+    """``head.weight, head.bias`` and, where there are more, others."""
+    return f"{', '.join(names[:SOME])}{' and others' if len(names) > SOME else ''}"

@@ -15,8 +15,9 @@ import torch
 from outpace.errors import DataError
 from outpace.measure.generators import random_states, restore_random
 from outpace.records.training import Row
+from outpace.seams.held import held_by
 from outpace.seams.layout import lay_states
-from outpace.seams.optimizer import begin_momenta, held_by
+from outpace.seams.optimizer import begin_momenta
 from outpace.seams.rate import set_rate
 from outpace.serve.loader import Loader
 from outpace.train import ranks
@@ -27,7 +28,7 @@ from outpace.train.layers import copies_of, copy_of, fit_buffers
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates, settings_of, with_added_groups
-from outpace.train.progress import Telling
+from outpace.train.progress import Telling, some
 from outpace.train.result import Best, Choice, Spent
 from outpace.train.scaled import UNSCALED
 from outpace.train.strategies.base import Events
@@ -128,15 +129,15 @@ class Run:
         names = [name for name, weight in self.unlearnt() if id(weight) not in self.left_out]
         if not names:
             return
-        told = f"{names[0]} and {len(names) - 1} others" if len(names) > 1 else names[0]
         if type(self.optimizer).__module__.startswith("torch.optim."):
             self.add_group(names)
-            self.note(f"{told}: learnt from step {self.step:,} on, where they were unfrozen")
+            self.note(f"{some(names)}: learnt from step {self.step:,} on, where they were unfrozen")
         else:
             self.left_out.update(id(weight) for _, weight in self.unlearnt())
+            kind = type(self.optimizer).__name__
             self.note(
-                f"{told}: unfrozen at step {self.step:,}, and not learnt, as {type(self.optimizer).__name__} "
-                "does not have them: give it these with run.optimizer.add_param_group"
+                f"{some(names)}: unfrozen at step {self.step:,}, and not learnt, as {kind} does not have "
+                "them: give it these with run.optimizer.add_param_group"
             )
 
     def add_group(self, names: list[str]) -> None:

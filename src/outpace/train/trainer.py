@@ -23,8 +23,8 @@ from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
 from outpace.records.training import Tried
 from outpace.seams.generators import generators_kept
+from outpace.seams.held import held_by
 from outpace.seams.modes import modes_kept
-from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
@@ -45,7 +45,7 @@ from outpace.train.optimizers import (
     settings_kept,
     unused_decay,
 )
-from outpace.train.progress import Telling, ended, interrupted
+from outpace.train.progress import Telling, ended, interrupted, some
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Spent
 from outpace.train.run import Run
@@ -73,8 +73,6 @@ ENDING = {"target", "early_stopping"}
 """strategies that end a training which has no other end"""
 OF_SIZES = {"the size of batches", "the order of samples"}
 """what strategies set that gives an epoch another last batch"""
-SOME = 3
-"""names that are told"""
 
 
 @final
@@ -536,11 +534,6 @@ class Trainer:
             tried=run.choice.tried,
             rates=next((s.rates for s in run.events.strategies if isinstance(s, LrFinder)), None),
         )
-
-
-def some(names: Sequence[str]) -> str:
-    """``head.weight, head.bias`` and, where there are more, others."""
-    return f"{', '.join(names[:SOME])}{' and others' if len(names) > SOME else ''}"
 
 
 def evaluated(model: torch.nn.Module) -> list[str]:

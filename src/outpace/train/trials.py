@@ -166,8 +166,7 @@ class Trials:
         self.asked = self.objective
         """with its metric"""
         if not metric:
-            self.objective = copy.copy(self.objective)
-            self.objective.metric, self.objective.gathers = None, False
+            self.objective = self.objective.without_metric()
         self.world, self.unused = parts.world, parts.unused
         self.train, self.clock, self.steps, self.purse = parts.train, parts.clock, steps, purse
         self.total = total

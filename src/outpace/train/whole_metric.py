@@ -38,8 +38,8 @@ class WholeMetric:
         both = (outputs, targets)
         if all(isinstance(each, torch.Tensor) and each.dim() for each in both):
             self.bytes += outputs.nbytes + targets.nbytes
-            first = self.parts[0] if not self.apart else both
-            same = all(a.shape[1:] == b.shape[1:] for a, b in zip(both, first, strict=True))
+            pairs = zip(both, self.parts[0], strict=True)
+            same = all(one.shape[1:] == first.shape[1:] for one, first in pairs)
         else:
             same = False
         if self.apart or not same or self.bytes > MOST_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from typing import Any
 
@@ -92,6 +93,7 @@ def test_a_function_that_begins_workers(
             with pytest.raises(NotImplementedError, match="worker_init_fn"):
                 make_feed(loader, feed)
     assert capfd.readouterr() == ("", "")
+    assert not any(worker.is_alive() for worker in multiprocessing.active_children())
 
 
 @pytest.mark.parametrize("executor", ["inline", "ahead", "threads"])

@@ -60,8 +60,11 @@ def _by_worker(loader: DataLoader[Any], some: list[int]) -> list[Any]:
         **asked,
     )
     with no_heirs():
-        batches = twin._get_iterator()  # unseen by the seams
-    return list(batches)
+        batches: Any = twin._get_iterator()  # unseen by the seams
+    try:
+        return list(batches)
+    finally:
+        batches._shutdown_workers()  # one that failed waits else until the garbage is collected
 
 
 class Begin:

@@ -179,6 +179,12 @@ def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised:
         ("sigmoid_twice", FALLS, {"sigmoid_twice": ""}),
         ("crossed_targets", FALLS, {"crossed": "train.py:7"}),
         ("training_in_evaluation_mode", FALLS, {"left_in_evaluation": 90}),
+        ("dropout_in_evaluation", FALLS, {"drops_in_evaluation": "dropout"}),
+        (
+            "dropout_in_evaluation",
+            FALLS,
+            {"drops_in_evaluation": "scaled_dot_product_attention", "drops_where": "train.py:9"},
+        ),
         ("learns_nothing", FLAT, {}),
         ("learns_nothing", RARE, {"classes": 2, "labels": (691, 77)}),
         ("learns_nothing", FLAT, {"labels": (691, 77, 40, 20), "weighted": True}),
@@ -192,6 +198,7 @@ def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised:
         ("not_in_optimizer", FALLS, {"not_optimized": ("last.weight",)}),
         ("no_gradient", FALLS, {"without_gradient": ("branch.weight",)}),
         ("missing_zero_grad", FALLS, {"carried": True}),
+        ("zero_grad_before_step", FLAT, {"lost_again": True}),
         ("class_imbalance", FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2}),
         ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99, "shuffles": False}),
         ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99, "shuffles": None}),
@@ -209,6 +216,11 @@ def test_a_fault_is_told(
     told = learning(evidence(losses, **facts))
     assert rule in [found.rule for found in told]
     assert all(found.reason and found.advice for found in told)
+
+
+def test_gradients_that_were_lost_had_a_loss_to_come_from() -> None:
+    told = learning(evidence(FLAT, lost_again=True, without_gradient=("0.weight",)))
+    assert "no_gradient" not in [found.rule for found in told]
 
 
 @pytest.mark.parametrize(

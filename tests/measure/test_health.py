@@ -109,6 +109,7 @@ def test_a_healthy_step(host: Host) -> None:
     assert (health.classes, health.purity) == (4, 0.25)
     assert health.dead < 0.3
     assert not health.carried
+    assert not health.lost_again
     assert not health.not_optimized
     assert health.weakest_gradient is not None
 
@@ -159,6 +160,36 @@ def test_accumulated_gradients_are_not_carried_on(host: Host) -> None:
         return loss
 
     assert not looked_at(host, net(), accumulates).carried
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_gone_before_the_step(host: Host, to_none: bool) -> None:
+    def loses(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), torch.arange(64) % 4)
+        loss.backward()
+        optimizer.zero_grad(set_to_none=to_none)
+        return loss
+
+    health = looked_at(host, net(), loses)
+    assert health.lost_again
+    assert not health.carried
+
+
+def test_gradients_that_another_loss_gave_may_go(host: Host) -> None:
+    """As those that the loss of a generator leaves in its adversary."""
+    other = nn.Linear(4, 1)
+    others = torch.optim.SGD(other.parameters(), 0.1)
+
+    def in_turns(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = other(model(torch.randn(64, 8))).mean()
+        loss.backward()
+        others.zero_grad()
+        other(model(torch.randn(64, 8)).detach()).square().mean().backward()
+        others.step()
+        return loss
+
+    assert not looked_at(host, net(), in_turns).lost_again
 
 
 def test_a_layer_that_no_optimizer_has(host: Host) -> None:

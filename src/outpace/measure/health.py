@@ -98,6 +98,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.updates = 0
         self.began: set[int] = set()
         """optimizers (id) whose gradients were looked at before a backward pass"""
+        self.given: set[int] = set()
+        """optimizers (id) whose weights had gradients after it"""
+        self.lost_again = 0
+        """updates before which these were gone"""
         self.looking = False
         self.bad_seen = False
         """a loss that was not finite"""
@@ -163,11 +167,12 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 replaced.put_all_back()
 
     def _watched(self, backward: Any) -> Any:
-        begins = self._guarded(self._before_backward)
+        begins, ended = self._guarded(self._before_backward), self._guarded(self._after_backward)
 
         def watched(*args: Any, **kwargs: Any) -> None:
             begins()
             backward(*args, **kwargs)
+            ended()
 
         return watched
 
@@ -254,9 +259,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def _before_backward(self) -> None:
         for optimizer in list(self.host.optimizers):
             self.began.add(id(optimizer))
-            held = [weight.grad for weight in learned_by([optimizer])]
-            if not any(bool(grad.any()) for grad in held if grad is not None):
+            if not _has_gradients(optimizer):
                 self.zeroed.add(id(optimizer))
+
+    def _after_backward(self) -> None:
+        self.given |= {id(o) for o in list(self.host.optimizers) if _has_gradients(o)}
 
     def _before_first(self, optimizer: Any, *_: Any) -> None:
         """Which parameters begin at zero: what one changes by is all that it is, for many steps. And how
@@ -299,8 +306,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         added = one in self.began and not (models and own.isdisjoint(models))
         self.updates += added
         self.carried += added and one not in self.zeroed
-        self.began.discard(one)
-        self.zeroed.discard(one)
+        self.lost_again += one in self.given and not _has_gradients(optimizer)
+        for seen in (self.began, self.zeroed, self.given):
+            seen.discard(one)
         held = own | held_by(*self.host.optimizers, *self.host.made)
         self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
@@ -392,6 +400,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             not_optimized=self.not_optimized,
             without_gradient=self._without_gradient(),
             carried=self.updates >= 3 and self.carried >= self.updates - 1,
+            lost_again=self.updates >= 3 and self.lost_again >= self.updates - 1,
             dead=dead,
             dead_layer=dead_layer,
             saturated=saturated,
@@ -405,6 +414,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             purity=purity(counts),
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
+            drops_in_evaluation=judged.drops,
+            drops_where=judged.drops_where,
             left_in_evaluation=left[0],
             left_where=left[1],
         )
@@ -426,6 +437,12 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             and torch.equal(some_numbers(parameter), before)
             and steps - at >= FEWEST_STEPS
         )
+
+
+def _has_gradients(optimizer: Any) -> bool:
+    """Whether any of its weights has one that is not zero."""
+    held = (weight.grad for weight in learned_by([optimizer]))
+    return any(bool(grad.any()) for grad in held if grad is not None)
 
 
 def _shuffles(host: Host) -> bool | None:

@@ -59,6 +59,8 @@ class Health(msgspec.Struct, frozen=True):
     """parameters that an optimizer is to change, which had no gradient and were not changed in many steps"""
     carried: bool = False
     """gradients of one step were still there when the next one's backward pass began"""
+    lost_again: bool = False
+    """gradients of a backward pass were gone before the step that it was for"""
     dead: float = 0.0
     """largest share of units of one ReLU that gave 0 for every sample of a batch, where that leaves fewer
     than the next layer has"""
@@ -83,6 +85,9 @@ class Health(msgspec.Struct, frozen=True):
     validated_training: int = 0
     """calls without gradients, outside of steps, of a model in training mode with dropout or batch norm"""
     validated_where: str | None = None
+    drops_in_evaluation: str | None = None
+    """a function by which a model drops in evaluation mode too"""
+    drops_where: str | None = None
     left_in_evaluation: int = 0
     """steps since a model with dropout or batch norm was in training mode last, in which it has learnt on"""
     left_where: str | None = None

@@ -25,6 +25,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from outpace.seams.alter import alter
 from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
 from outpace.seams.checkpoints import bring_checkpoints, recomputing
+from outpace.seams.drops import looked_at
 from outpace.seams.held import held_by
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Host, on_stderr
@@ -68,6 +69,8 @@ class ModuleSeam:
         self.original: Any = None
         self.call: Any = None
         """the original, or one in which parameters are spared their gradients"""
+        self.to_look_at: Evaluations | None = None
+        """whether the call at hand drops in evaluation mode is to be noted here"""
         self.judged: list[Evaluations] = []
         """of models that were called without learning"""
         self.given: dict[int, Given | None] = {}
@@ -136,10 +139,13 @@ class ModuleSeam:
                 ended = None
                 if seam.on_call is not None:
                     ended = host.guard("module", seam.on_call, self, args, kwargs)
-                if seam.plain:
-                    out = seam.call(self, *args, **kwargs)
-                else:
+                found, seam.to_look_at = seam.to_look_at, None
+                if not seam.plain:
                     out = seam.run(self, facts, args, kwargs)
+                elif found is not None:
+                    out = looked_at(seam.call, found, self, args, kwargs)
+                else:
+                    out = seam.call(self, *args, **kwargs)
                 if ended is not None:
                     host.guard("module", ended, out)
                 return out
@@ -291,7 +297,10 @@ class ModuleSeam:
             if facts.behaves_otherwise:
                 found.in_training += 1
                 found.in_training_where = found.in_training_where or caller()
-        elif torch.is_grad_enabled():
+            return
+        if found.draws is not False:
+            self.to_look_at = found
+        if torch.is_grad_enabled():
             found.with_grad += 1
             found.with_grad_where = found.with_grad_where or caller()
 
@@ -346,6 +355,8 @@ class ModuleSeam:
             in_training_where=next(
                 (one.in_training_where for one in judged if one.in_training), None
             ),
+            drops=next((one.drops for one in judged if one.drops), None),
+            drops_where=next((one.drops_where for one in judged if one.drops), None),
         )
 
     def callers(self) -> list[Caller]:
@@ -486,7 +497,11 @@ def of_two_minds(module: nn.Module) -> Iterator[nn.Module]:
     """Its layers that compute something else in training mode than in evaluation."""
     dropout, norm = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase
     for m in module.modules():
-        if (isinstance(m, dropout) and m.p > 0) or (isinstance(m, norm) and m.track_running_stats):
+        by_layer = (isinstance(m, dropout) and m.p > 0) or (
+            isinstance(m, norm) and m.track_running_stats
+        )
+        between = isinstance(m, nn.RNNBase) and m.num_layers > 1 and m.dropout > 0
+        if by_layer or between or (isinstance(m, nn.MultiheadAttention) and m.dropout > 0):
             yield m
 
 

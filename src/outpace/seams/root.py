@@ -20,6 +20,11 @@ class Evaluations:
     with_grad_where: str | None = None
     in_training: int = 0
     in_training_where: str | None = None
+    draws: bool | None = None
+    """a call in evaluation mode drew random numbers, and is to be looked into; None until it was asked"""
+    drops: str | None = None
+    """the function that dropped in one"""
+    drops_where: str | None = None
 
 
 @dataclass

@@ -89,7 +89,7 @@ def drops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function of torch is called to drop."""
     if func is ATTENTION:
         p = args[PLACE_OF_P] if len(args) > PLACE_OF_P else kwargs.get("dropout_p", 0.0)
-        return p > 0
+        return bool(p > 0)
     if func not in DROPS:
         return False
     told = SIGNATURES[func].bind(*args, **kwargs)

@@ -720,6 +720,23 @@ def test_samples_of_any_kind_are_kept_in_memory(sample: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "how", ["batch_size=5, collate_fn=lambda batch: [s.pop() for s in batch]", "batch_size=None"]
+)
+def test_samples_that_the_script_may_change_are_not_kept(how: str) -> None:
+    """As its next epoch would find them changed."""
+    source = textwrap.dedent(
+        f"""
+        from torch.utils.data import DataLoader, Dataset
+        class Data(Dataset):
+            def __len__(self): return 20
+            def __getitem__(self, i): return [i, i]
+        train_loader = DataLoader(Data(), {how})
+        """
+    )
+    assert CacheSamples().edit(source, ALL["images"], {}) == source
+
+
+@pytest.mark.parametrize(
     "source",
     [
         'import PIL.Image\ndef load(path):\n    return PIL.Image.open(path).convert("RGB")\n',

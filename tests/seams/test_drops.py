@@ -15,6 +15,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from outpace.seams.module import ModuleSeam
 from outpace.seams.root import Evaluations
 
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests have compiled in this process."""
+    monkeypatch.setattr("outpace.seams.drops.graphs_compiled", lambda: 0)
+
+
 Change = Callable[[nn.Module, torch.Tensor], torch.Tensor]
 
 
@@ -124,6 +131,12 @@ def test_what_drops_in_evaluation_is_named(change: Change, by: str) -> None:
 @pytest.mark.parametrize("change", [told, none, attends_in_training, layer, noise])
 def test_what_is_told_of_the_mode_or_draws_else_is_not(change: Change) -> None:
     assert seen(change).drops is None
+
+
+def test_where_models_are_compiled_no_call_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be compiled anew beneath the mode."""
+    monkeypatch.setattr("outpace.seams.drops.graphs_compiled", lambda: 1)
+    assert seen(untold).drops is None
 
 
 def test_layers_left_in_training_mode_mean_to_drop() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import io
 import random
 import sys
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,13 @@ def test_a_tensor_set_is_sliced() -> None:
         assert y.tolist() == [6.0, 2.0]
 
 
+@dataclass
+class Held:
+    """A sample of a class of the user's, which does not compare."""
+
+    x: torch.Tensor
+
+
 ALIKE: list[tuple[Any, Any, bool]] = [
     (torch.tensor([1.0, np.nan]), torch.tensor([1.0, np.nan]), True),
     (torch.ones(2), torch.ones(2, dtype=torch.float64), False),
@@ -157,6 +164,13 @@ ALIKE: list[tuple[Any, Any, bool]] = [
     ({"a": [1, (2,)]}, {"a": [1, (2,)]}, True),
     ([1, 2], [1, 2, 3], False),
     (1, True, False),
+    (Held(torch.ones(2)), Held(torch.ones(2)), True),
+    (Held(torch.ones(2)), Held(torch.zeros(2)), False),
+    (UserDict(x=torch.ones(2)), UserDict(x=torch.ones(2)), True),
+    (torch.eye(3).to_sparse(), torch.eye(3).to_sparse(), True),
+    (torch.eye(3).to_sparse(), 2 * torch.eye(3).to_sparse(), False),
+    (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csr(), True),
+    (torch.eye(3).to_sparse_csc(), torch.eye(3), False),
 ]
 
 

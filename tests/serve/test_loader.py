@@ -853,6 +853,8 @@ def test_the_choice_says_why(loaders: Any) -> None:
     ("kwargs", "match"),
     [
         ({"batch_size": 0}, "a batch of 0"),
+        ({"batch_size": None}, "batch_size is None"),
+        ({"batch_size": 2.5}, "batch_size is 2.5"),
         ({"on_error": "ignore"}, "'ignore'"),
         ({"rank": 2, "world": 2}, "rank 2 of 2"),
         ({"executor": "thread"}, "executor is 'thread'"),

@@ -48,6 +48,16 @@ def test_a_folder_of_images_as_the_pixels_that_pillow_gives(photos: Path, tmp_pa
     assert [Path(name).name for name in checked.changed] == ["01.jpg"]
 
 
+def test_masks_keep_their_classes(tmp_path: Path) -> None:
+    mask = np.zeros((48, 48), np.uint8)
+    mask[10:31, 7:40] = 10
+    photo = np.random.default_rng(0).integers(0, 256, (48, 48, 3), dtype=np.uint8)
+    small = decoded({"jpg": encoded(photo, "JPEG"), "seg.png": encoded(mask, "PNG")}, side=32)
+    assert np.unique(small["seg.png"]).tolist() == [0, 10]
+    assert small["seg.png"].shape == small["jpg"].shape == (32, 32, 3)
+    assert len(np.unique(small["jpg"])) > 100
+
+
 def test_crops_of_them_are_those_of_their_files(photos: Path, tmp_path: Path) -> None:
     """The same boxes, to the same bits, in the same order."""
     batches = []

@@ -8,7 +8,13 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import data_change, insert_after_imports, made_here, wrap_data_set
+from outpace.remedies.edits import (
+    data_change,
+    hands_samples_out,
+    insert_after_imports,
+    made_here,
+    wrap_data_set,
+)
 from outpace.remedies.slice_batches import OTHERS_HERE, beside
 from outpace.seams.setup import Setup
 
@@ -101,6 +107,8 @@ class CacheSamples(Remedy):
             return source
         if data.anew:
             return source  # what a loader has drawn would go with it
+        if hands_samples_out(source, data.where):
+            return source  # what was done to a sample would be done to it in each epoch
         changed = wrap_data_set(source, data.where, "in_memory")
         changed = made_here(source, changed, data.where, data.workers)
         if changed == source:

@@ -183,18 +183,21 @@ def middle_box(height: int, width: int) -> Box:
     return left, top, left + side, top + side
 
 
-def resized_crop(pixels: Pixels, box: Box, size: int, *, exact: bool = False) -> Pixels:
+def resized_crop(
+    pixels: Pixels, box: Box, size: int, *, exact: bool = False, nearest: bool = False
+) -> Pixels:
     """``box`` of an image, brought to size x size by bilinear filtering with antialiasing.
 
     By torch on the bytes themselves, at most two levels off what Pillow gives; with ``exact`` by
-    Pillow.
+    Pillow, with ``nearest`` too by the nearest pixel.
     """
     left, top, right, bottom = box
     if exact:
         from PIL import Image
 
         image = Image.fromarray(pixels).crop(box)
-        return np.array(image.resize((size, size), Image.Resampling.BILINEAR))
+        how = Image.Resampling.NEAREST if nearest else Image.Resampling.BILINEAR
+        return np.array(image.resize((size, size), how))
     inside = torch.from_numpy(pixels[top:bottom, left:right].copy())
     # Made a batch before it is turned: else torch takes it for planes, and gives planes.
     part = inside[None].permute(0, 3, 1, 2)

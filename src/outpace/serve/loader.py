@@ -102,8 +102,7 @@ class Loader:
         rank: int | None = None,
         world: int | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
+        check_batch_size(batch_size)
         if on_error not in ("raise", "skip"):
             raise UsageError(f"on_error is {on_error!r}", "it is 'raise' or 'skip'")
         if executor not in EXECUTORS:
@@ -437,8 +436,7 @@ class Loader:
 
     def resize(self, batch_size: int) -> None:
         """Have batches of so many samples, from the next iteration on; workers are chosen anew."""
-        if batch_size < 1:
-            raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
+        check_batch_size(batch_size)
         self.batch_size, self._resized = int(batch_size), True
 
     def lasts(self, epochs: float | None, seconds: float | None) -> None:
@@ -494,3 +492,11 @@ def ranks(rank: int | None, world: int | None) -> tuple[int, int]:
     if not 0 <= rank < world:
         raise UsageError(f"rank {rank} of {world}", "ranks count from 0")
     return int(rank), int(world)
+
+
+def check_batch_size(size: Any) -> None:
+    """Raises UsageError for what is no number of samples."""
+    if isinstance(size, bool) or not isinstance(size, int | np.integer):
+        raise UsageError(f"batch_size is {size!r}", "it is a whole number, 1 or more")
+    if size < 1:
+        raise UsageError(f"a batch of {size} samples", "batch_size is 1 or more")

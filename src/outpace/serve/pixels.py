@@ -8,7 +8,7 @@ from typing import Any
 
 from outpace.errors import DataError, MissingExtra
 from outpace.serve.images import JPEG, Pixels, decode, middle_box, resized_crop
-from outpace.serve.resizing import SKIP, image_fields
+from outpace.serve.resizing import SKIP, holds_classes, image_fields
 
 KEY, CLASS = "__key__", "cls"
 
@@ -18,10 +18,10 @@ def decoded(
 ) -> dict[str, Any]:
     """A sample with height x width x 3 bytes of RGB, as Pillow converts to it, for each encoded image.
 
-    ``side``: of the square that the middle of each image is brought to, by bilinear filtering. Images are
-    as `resized` takes them. Its name, of another length in each sample, is left out; a class that a tar
-    holds as text becomes its number. Raises DataError where there is no image, one that is not whole, or
-    one with more than 8 bits.
+    ``side``: of the square that the middle of each image is brought to, by bilinear filtering, of a mask by
+    the nearest pixel. Images are as `resized` takes them. Its name, of another length in each sample, is left
+    out; a class that a tar holds as text becomes its number. Raises DataError where there is no image, one
+    that is not whole, or one with more than 8 bits.
     """
     found = image_fields(sample, images)
     return {
@@ -43,7 +43,8 @@ def _rgb(data: bytes, side: int | None) -> Pixels:
     pixels = decode(data)
     if side is None:
         return pixels
-    return resized_crop(pixels, middle_box(*pixels.shape[:2]), side, exact=True)
+    box = middle_box(*pixels.shape[:2])
+    return resized_crop(pixels, box, side, exact=True, nearest=holds_classes(data))
 
 
 def _mode(data: bytes) -> str:

@@ -88,6 +88,19 @@ def _resized(data: bytes, side: int, quality: int) -> bytes:
         raise DataError(str(error) or type(error).__name__, SKIP) from error
 
 
+def holds_classes(data: bytes) -> bool:
+    """Whether an encoded image is a mask, a palette or a measurement, of which no means are to be taken."""
+    from PIL import Image
+
+    with contextlib.suppress(Exception), Image.open(io.BytesIO(data)) as image:
+        return image.format in LOSSLESS and _is_mask(image)
+    return False
+
+
+def _is_mask(image: Any) -> bool:
+    return not (image.mode in MIXED and image.getcolors(FEW) is None)
+
+
 def _orientation(image: Any) -> bytes | None:
     """Exif that says which way up it is, where the image has such; what cannot be read of it is not kept."""
     from PIL.Image import Exif
@@ -110,6 +123,6 @@ def _smaller(image: Any, size: tuple[int, int], kind: str) -> Any:
         if image.mode[0] in "IF":
             raise DataError(f"pixels of mode {image.mode} do not fit into a JPEG")
         image = image if image.mode in ("RGB", "L") else image.convert("RGB")
-    elif kind in LOSSLESS and not (image.mode in MIXED and image.getcolors(FEW) is None):
+    elif kind in LOSSLESS and _is_mask(image):
         return image.resize(size, Resampling.NEAREST)
     return image.resize(size, Resampling.LANCZOS, reducing_gap=GAP)

@@ -121,6 +121,25 @@ def wrap_data_set(source: str, where: str | None, function: str) -> str:
     return edited(source, edit)
 
 
+def hands_samples_out(source: str, where: str | None) -> bool:
+    """Whether what a DataLoader gives may be the samples themselves, which the script may then change:
+    torch's own way to make a batch copies them.
+    """
+    try:
+        script = Script(source)
+    except ValueError:
+        return False
+
+    def given(call: ast.Call, name: str) -> ast.expr | None:
+        return argument(call, name, LOADER_POSITIONS)
+
+    def none(call: ast.Call) -> bool:
+        size = given(call, "batch_size")
+        return isinstance(size, ast.Constant) and size.value is None
+
+    return any(given(c, "collate_fn") or none(c) for c in loader_calls(script, where))
+
+
 def data_change(source: str, where: str | None) -> bool:
     """Whether the script changes the training's data set while it trains, as by ``data.set_epoch(3)``: what
     workers have, or what was kept of it, would then stay as it was.

@@ -311,5 +311,5 @@ def test_both_go_together() -> None:
     )  # fmt: skip
     for note, name in zip(result.notes, ("batch_size", "accumulation"), strict=False):
         assert note.startswith(f"{name}: ")
-        assert "too few" not in note
+        assert "are too few" not in note
         assert "on a copy" not in note
